@@ -1,0 +1,48 @@
+# Warnings, sanitizers and ccache, as one interface target that every target of ours links.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(embercache_options INTERFACE)
+target_include_directories(embercache_options INTERFACE
+  ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR})
+target_compile_options(embercache_options INTERFACE
+  -Wall -Wextra -Wshadow -Werror $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 warns falsely on std::string at -O2.
+  target_compile_options(embercache_options INTERFACE -Wno-restrict)
+else()
+  target_compile_options(embercache_options INTERFACE -Wthread-safety)
+endif()
+if(EMBERCACHE_SANITIZE)
+  target_compile_options(embercache_options INTERFACE
+    -fsanitize=${EMBERCACHE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(embercache_options INTERFACE -fsanitize=${EMBERCACHE_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Instrumentation makes g++ 12 see uninitialised values that are not there.
+    target_compile_options(embercache_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
+endif()
+
+# embercache_library(NAME SOURCES... [DEPS targets...]): one layer of src/.
+function(embercache_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC embercache_options ${ARG_DEPS})
+endfunction()
+
+# embercache_test(NAME SOURCES... [DEPS targets...]): one GoogleTest program, one ctest entry a test.
+include(GoogleTest)
+function(embercache_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE embercache_options ${ARG_DEPS} GTest::gmock_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 120)
+endfunction()
