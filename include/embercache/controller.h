@@ -17,6 +17,7 @@ namespace embercache {
 
 class Executor;
 class HostCache;
+class PrefetchRequest;
 class Timer;
 struct Metrics;
 
@@ -45,10 +46,15 @@ struct LookupAnswer {
   Source source = Source::kLocal;
   // Time in the store, for items that were looked for there.
   Duration fetch_time{};
+  // With a claim: what the store did. The claim's Reserve will probably fail when there was no
+  // room.
+  bool store_failed = false;
+  bool no_room = false;
 };
 
-// Called once an item, with its index; from within Lookup, from a lane or from the timer. Must be
-// short: it runs on the thread that completed the item.
+// Called once an item, with its index: from within Lookup, from a lane, from the timer, or from
+// whoever commits what is waited for. Calls for different items may overlap. Must be short, and
+// must not call back into Lookup's caller's locks.
 using LookupCallback = std::function<void(size_t index, LookupAnswer answer)>;
 
 struct InsertResult {
@@ -88,9 +94,11 @@ struct ControllerOptions {
   uint32_t max_eviction_batch = 100;
   // Evict by encoder cost saved instead of by least recent use.
   bool cost_aware_eviction = false;
-  // Default deadline of store look-ups.
+  // Deadline of prefetches.
   Duration lookup_timeout = std::chrono::milliseconds(500);
-  // Default deadline of publications.
+  // Pins of a prefetched request that nobody released are given back after so long.
+  Duration request_ttl = std::chrono::minutes(10);
+  // Deadline of publications.
   Duration publish_timeout = std::chrono::seconds(30);
   // A publish that the store confirmed need not ask it again for so long (± 25 %); 0: always asks.
   Duration publish_confirm = Duration::zero();
@@ -195,9 +203,12 @@ class EmbeddingCacheController {
   // memory it uses. Idempotent.
   Status Close(TimePoint deadline);
 
- private:
+  // Defined in src/cache/controller_impl.h.
   struct Impl;
+
+ private:
   explicit EmbeddingCacheController(std::shared_ptr<Impl> impl);
+  std::shared_ptr<PrefetchRequest> FindRequest(std::string_view req_id) const;
   std::shared_ptr<Impl> impl_;
 };
 

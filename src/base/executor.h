@@ -33,7 +33,7 @@ class ThreadPool final : public Executor {
  public:
   // `name` is the threads' name, at most 15 characters of it.
   ThreadPool(std::string name, size_t threads);
-  // Stop(TimePoint::max()).
+  // Stop(TimePoint::max()), unless Stop was called.
   ~ThreadPool() override;
 
   // Dropped once Stop was called.

@@ -35,11 +35,10 @@ struct Pending {
 
   bool small() const { return job.bytes <= kSmallJobBytes; }
   // Answers unless somebody has.
-  void Answer(const Status& status) {
+  void Answer(const Status& status, bool returned = false) {
     if (answered.exchange(true)) return;
-    std::function<void(Status)> done = std::move(job.done);
-    job.done = nullptr;
-    done(status);
+    const auto done = std::exchange(job.done, nullptr);
+    done(status, returned);
   }
 };
 using PendingPtr = std::shared_ptr<Pending>;
@@ -135,7 +134,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
     }
     Start(std::move(next));
     if (recovered && on_recovered) on_recovered();
-    pending->Answer(status);
+    pending->Answer(status, !abandoned);
     pending->job.run = nullptr;  // lets go of what the job owned
     MutexLock lock(mutex);
     if (running == 0 && queue.empty()) idle.NotifyAll();

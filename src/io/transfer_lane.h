@@ -39,9 +39,10 @@ struct TransferJob {
   // has to own all that it touches. Unavailable, DeadlineExceeded and Internal count as failures
   // for the breaker.
   std::function<Status(const CallContext&)> run;
-  // Called exactly once: OK or run's status when it returned in time, else why it did not run or
-  // was not waited for. On a worker, on the timer, or within Submit.
-  std::function<void(Status)> done;
+  // Called exactly once: with run's status and true when it returned in time, else with why it did
+  // not run or was not waited for, and false: then run may still be at work. On a worker, on the
+  // timer, or within Submit.
+  std::function<void(const Status& status, bool returned)> done;
 };
 
 struct TransferLaneStats {
