@@ -386,6 +386,7 @@ TEST_F(TransferLaneTest, AProbeThatTheQueueDropsIsFollowedByAnother) {
   Advance(milliseconds(1250));
   lane_->Submit(Job(&next, 1));
   EXPECT_EQ(next.answers, 0) << "it is the next probe";
+  executor_->RunAll();
 }
 
 TEST_F(TransferLaneTest, AHangingStoreOpensTheBreakerByItsDeadlines) {
