@@ -102,6 +102,7 @@ struct ControllerOptions {
   Duration publish_timeout = std::chrono::seconds(30);
   // A publish that the store confirmed need not ask it again for so long (± 25 %); 0: always asks.
   Duration publish_confirm = Duration::zero();
+  // Store calls in flight at once; at least 2 of each.
   size_t get_workers = 4;
   size_t put_workers = 2;
   uint64_t max_get_queue_bytes = uint64_t{1} << 30;
@@ -168,8 +169,8 @@ class EmbeddingCacheController {
   // known already.
   Status Prefetch(std::string_view req_id, const EmbeddingSpec& spec,
                   std::span<const LookupItem> items);
-  // kDone when every item is resolved, and for a request that is not known. kExpired when the
-  // deadline ended it.
+  // kDone when every item is resolved, and for a request that is not known; kExpired instead when
+  // the deadline, the lookup_timeout, was what ended it for some.
   PrefetchState CheckPrefetchProgress(std::string_view req_id) const;
   // Per item; empty for a request that is not known.
   std::vector<PrefetchOutcome> PrefetchOutcomes(std::string_view req_id) const;

@@ -22,6 +22,13 @@ constexpr uint64_t kArenaPageBytes = uint64_t{64} << 10;
 
 Status EmbeddingCacheController::Impl::Init(ControllerOptions new_options, ControllerParts parts) {
   options = std::move(new_options);
+  if (options.max_eviction_batch == 0) {
+    return Status::Invalid("max_eviction_batch is 0; give at least 1, or switch eviction off");
+  }
+  if (options.get_workers < 2 || options.put_workers < 2) {
+    return Status::Invalid(fmt::format("{} get workers and {} put workers; give at least 2 of each",
+                                       options.get_workers, options.put_workers));
+  }
   clock = parts.clock != nullptr ? parts.clock : &SteadyClock();
   metrics = parts.metrics ? parts.metrics : std::make_shared<Metrics>();
   timer = parts.timer ? parts.timer : std::make_shared<ThreadTimer>();
@@ -134,6 +141,15 @@ uint32_t EmbeddingCacheController::Impl::FindPool(const EmbeddingSpec& spec) con
   return HostCache::kNoPool;
 }
 
+const PagePool* EmbeddingCacheController::Impl::MemoryFor(uint32_t pool) const {
+  return pool == HostCache::kNoPool ? arena.get() : cache->pool(pool).get();
+}
+
+bool EmbeddingCacheController::Impl::IsClosed() const {
+  MutexLock lock(mutex);
+  return closed;
+}
+
 Result<std::unique_ptr<EmbeddingCacheController>> EmbeddingCacheController::Create(
     ControllerOptions options, ControllerParts parts) {
   auto impl = std::make_shared<Impl>();
@@ -151,13 +167,9 @@ EmbeddingCacheController::~EmbeddingCacheController() {
 void EmbeddingCacheController::Lookup(const EmbeddingSpec& spec, std::span<const LookupItem> items,
                                       TimePoint deadline, TimePoint wait_deadline,
                                       LookupCallback callback) {
-  {
-    MutexLock lock(impl_->mutex);
-    if (!impl_->closed) {
-      lock.Unlock();
-      StartLookup(impl_, spec, items, deadline, wait_deadline, std::move(callback));
-      return;
-    }
+  if (!impl_->IsClosed()) {
+    StartLookup(impl_, spec, items, deadline, wait_deadline, std::move(callback));
+    return;
   }
   for (size_t i = 0; i < items.size(); ++i) {
     callback(i, {.status = Status::Cancelled("the cache is closed")});
@@ -176,18 +188,24 @@ Status EmbeddingCacheController::Prefetch(std::string_view req_id, const Embeddi
     }
   }
   const TimePoint now = impl_->clock->Now();
-  request->ExpireAt(now + impl_->options.request_ttl, impl_->timer,
-                    [weak_impl = std::weak_ptr(impl_), id = std::string(req_id)] {
-                      LOG_WARNING("request '{}': its pins were never released; given back now", id);
-                      if (const auto impl = weak_impl.lock()) {
-                        MutexLock lock(impl->mutex);
-                        impl->requests.erase(id);
-                      }
-                    });
+  request->ExpireAt(
+      now + impl_->options.request_ttl, impl_->timer,
+      [weak_impl = std::weak_ptr(impl_), id = std::string(req_id), expired = request.get()] {
+        LOG_WARNING("request '{}': its pins were never released; given back now", id);
+        const auto impl = weak_impl.lock();
+        if (!impl) return;
+        MutexLock lock(impl->mutex);
+        const auto it = impl->requests.find(id);
+        // A newer request may have the name by now.
+        if (it != impl->requests.end() && it->second.get() == expired) {
+          impl->requests.erase(it);
+        }
+      });
   const TimePoint deadline = now + impl_->options.lookup_timeout;
-  StartLookup(impl_, spec, items, deadline, deadline, [request](size_t index, LookupAnswer answer) {
-    request->Take(index, std::move(answer));
-  });
+  StartLookup(impl_, spec, items, deadline, deadline,
+              [request, deadline, clock = impl_->clock](size_t index, LookupAnswer answer) {
+                request->Take(index, std::move(answer), clock->Now() >= deadline);
+              });
   return Status::Ok();
 }
 
@@ -226,13 +244,13 @@ Status EmbeddingCacheController::ReleaseRequest(std::string_view req_id) {
     request = std::move(it->second);
     impl_->requests.erase(it);
   }
-  request->Release();
+  (void)request->Release();
   return Status::Ok();
 }
 
 InsertResult EmbeddingCacheController::InsertBatch(std::span<const EmbeddingKey> keys) {
   InsertResult result;
-  if (!impl_->global) return result;
+  if (!impl_->global || impl_->IsClosed()) return result;
   std::unordered_set<EmbeddingKey, EmbeddingKeyHash> seen;
   std::vector<Pin> pins;
   for (const EmbeddingKey& key : keys) {
@@ -365,7 +383,7 @@ Status EmbeddingCacheController::Close(TimePoint deadline) {
     impl_->closed = true;
     requests.swap(impl_->requests);
   }
-  for (auto& [id, request] : requests) request->Release();
+  for (auto& [id, request] : requests) (void)request->Release();
   if (!impl_->global) return Status::Ok();
   const Status closed = impl_->global->Close(deadline);
   for (const auto& threads : {impl_->own_get_threads, impl_->own_put_threads}) {

@@ -29,6 +29,9 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   Status AddPool(const char* kind, bool audio, uint64_t row_bytes, uint64_t size_bytes);
   Status Register(const std::shared_ptr<PagePool>& pool);
   uint32_t FindPool(const EmbeddingSpec& spec) const;
+  // Where entries of a pool get their memory: without a pool the arena; null without that too.
+  const PagePool* MemoryFor(uint32_t pool) const;
+  bool IsClosed() const;
 
   ControllerOptions options;
   const Clock* clock = nullptr;

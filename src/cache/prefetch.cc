@@ -1,5 +1,7 @@
 #include "src/cache/prefetch.h"
 
+#include <utility>
+
 namespace embercache {
 namespace {
 
@@ -18,13 +20,13 @@ PrefetchOutcome OutcomeOf(const LookupAnswer& answer) {
 
 }  // namespace
 
-void PrefetchRequest::Take(size_t index, LookupAnswer answer) {
+void PrefetchRequest::Take(size_t index, LookupAnswer answer, bool late) {
   const PrefetchOutcome outcome = OutcomeOf(answer);
   if (answer.claim) answer.claim.Abort(Status::NotFound("a prefetch did not find the item"));
   MutexLock lock(mutex_);
   outcomes_[index] = outcome;
   ++resolved_;
-  if (answer.status.code() == StatusCode::kDeadlineExceeded || answer.store_failed) expired_ = true;
+  if (outcome == PrefetchOutcome::kFailed && late) expired_ = true;
   if (answer.pin && !released_) pins_.push_back(std::move(answer.pin));
   if (resolved_ == outcomes_.size()) done_.NotifyAll();
 }
@@ -57,24 +59,28 @@ void PrefetchRequest::ExpireAt(TimePoint when, std::shared_ptr<Timer> timer,
   const uint64_t id =
       timer->Schedule(when, [weak = weak_from_this(), expired = std::move(expired)] {
         const auto self = weak.lock();
-        if (!self) return;
-        self->Release();
-        expired();
+        if (self && self->Release()) expired();
       });
   MutexLock lock(mutex_);
-  expiry_ = id;
-  timer_ = std::move(timer);
+  if (!released_) {
+    expiry_ = id;
+    timer_ = std::move(timer);
+    return;
+  }
+  lock.Unlock();
+  timer->Cancel(id);
 }
 
-void PrefetchRequest::Release() {
+bool PrefetchRequest::Release() {
   std::vector<Pin> pins;  // given back outside the lock
   MutexLock lock(mutex_);
-  released_ = true;
+  const bool first = !std::exchange(released_, true);
   pins.swap(pins_);
   const std::shared_ptr<Timer> timer = std::move(timer_);
   const uint64_t expiry = expiry_;
   lock.Unlock();
   if (timer) timer->Cancel(expiry);
+  return first;
 }
 
 }  // namespace embercache
