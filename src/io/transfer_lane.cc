@@ -160,6 +160,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
   bool Judge(Pending& pending, const Status& status) REQUIRES(mutex) {
     if (std::exchange(pending.judged, true)) return false;
     if (pending.probe) probing = false;
+    if (status.code() == StatusCode::kCancelled) return false;  // tells nothing of the store
     if (!IsFailure(status)) {
       failures = 0;
       if (!open) return false;
