@@ -29,6 +29,11 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   Status AddPool(const char* kind, bool audio, uint64_t row_bytes, uint64_t size_bytes);
   Status Register(const std::shared_ptr<PagePool>& pool);
   uint32_t FindPool(const EmbeddingSpec& spec) const;
+  // Whether this rank looks anything up: a lead, or any rank with all_rank_get.
+  bool fetches() const {
+    return !options.tp_group || options.all_rank_get || options.tp_group->rank() == 0;
+  }
+  std::shared_ptr<PrefetchRequest> FindRequest(std::string_view req_id) const;
 
   ControllerOptions options;
   const Clock* clock = nullptr;
@@ -36,6 +41,8 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   // Null where the caller brought its own.
   std::shared_ptr<ThreadPool> own_get_threads;
   std::shared_ptr<ThreadPool> own_put_threads;
+  std::shared_ptr<ThreadPool> own_copy_threads;
+  std::shared_ptr<Executor> copies;
   std::shared_ptr<Timer> timer;
   std::shared_ptr<HostCache> cache;
   std::shared_ptr<PagePool> arena;
