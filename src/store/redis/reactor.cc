@@ -157,7 +157,8 @@ void Client::Reactor::Begin(Call& call) {
   calls_.push_back(&call);
   call.left = call.requests.size() + 1;  // one for this function
   for (Request* const request : call.requests) {
-    request->notes = {.call = &call};
+    request->notes = {};
+    request->notes.call = &call;
     Send(*request);
   }
   Answered(call);

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "src/store/redis/object.h"
 #include "src/store/store_options.h"
 
 namespace embercache::redis {
@@ -195,8 +196,9 @@ Result<RedisConfig> RedisConfig::Parse(std::string_view json) {
   if (config.ttl != Duration(0) && config.ttl < std::chrono::seconds(1)) {
     return Status::Invalid("redis: ttl has to be 1s or more; leave it out for no expiry");
   }
-  if (config.max_value_bytes == 0) {
-    return Status::Invalid("redis: max_value_bytes is 0; it has to be 1 or more");
+  if (config.max_value_bytes == 0 || config.max_value_bytes > kMaxObjectBytes) {
+    return Status::Invalid(fmt::format("redis: max_value_bytes is {}; it has to be 1 to {}",
+                                       config.max_value_bytes, kMaxObjectBytes));
   }
   return config;
 }

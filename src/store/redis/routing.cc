@@ -227,14 +227,15 @@ void Client::Reactor::SlotsArrived(Server& server) {
 
 void Client::Reactor::DropOldServers(const std::vector<Server*>& masters) {
   std::vector<std::unique_ptr<Server>> old;
-  std::erase_if(servers_, [&](auto& entry) {
-    Server* const server = entry.second.get();
+  for (auto entry = servers_.begin(); entry != servers_.end();) {
+    Server* const server = entry->second.get();
     if (server == seed_ || std::find(masters.begin(), masters.end(), server) != masters.end()) {
-      return false;
+      ++entry;
+    } else {
+      old.push_back(std::move(entry->second));
+      entry = servers_.erase(entry);
     }
-    old.push_back(std::move(entry.second));
-    return true;
-  });
+  }
   for (std::unique_ptr<Server>& server : old) {
     server->Retire(Status::Unavailable("it has left the Cluster"));
     dropped_.push_back(std::move(server));

@@ -182,16 +182,6 @@ void Server::OnReady(Connection& connection) {
   host_.OnChanged(*this);
 }
 
-void Server::OnReady(Connection& connection) {
-  const bool was_down = failures_ > 0;
-  failures_ = 0;
-  next_attempt_ = now_;
-  if (was_down || info_.version != connection.info().version) host_.OnChanged(*this);
-  info_ = connection.info();
-  last_error_ = Status::Ok();
-  host_.OnChanged(*this);
-}
-
 void Server::OnReplied(Connection& connection, Request& request) {
   host_.OnReplied(*this, connection, request);
 }
