@@ -19,6 +19,9 @@ namespace embercache {
 using ConstBuffer = std::span<const std::byte>;
 using MutableBuffer = std::span<std::byte>;
 
+// The longest key.
+inline constexpr size_t kMaxKeyBytes = 512;
+
 // What tells one object under a key from the next one under the same key: inode and times of a
 // file, the generation of a Redis object. Opaque; equality is all that it is for.
 struct ObjectVersion {
@@ -146,8 +149,8 @@ struct BufferRegion {
 // throws. A batch call gives exactly one result an item, in the items' order; an item's failure
 // leaves the others alone. The same key twice in one batch is allowed: gets answer both, of puts
 // the first counts and the others answer kAlreadyPresent (kReplace: the last one's bytes stay).
-// Keys are 1 to 512 bytes, any byte values; two different keys never meet, and no key reaches
-// outside the store. Empty or longer keys answer Invalid.
+// Keys are 1 to kMaxKeyBytes bytes, any byte values; two different keys never meet, and no key
+// reaches outside the store. Empty or longer keys answer Invalid.
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;

@@ -1,0 +1,12 @@
+#include "embercache/store_factory.h"
+#include "src/store/file/file_store.h"
+#include "src/store/memory/memory_store.h"
+
+namespace embercache {
+
+void RegisterBuiltinBackends(EmbeddingStoreFactory& factory) {
+  factory.RegisterBackend("file", CreateFileStore);
+  factory.RegisterBackend("memory", CreateMemoryStore);
+}
+
+}  // namespace embercache
