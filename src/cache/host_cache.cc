@@ -108,7 +108,11 @@ std::shared_ptr<HostCache> HostCache::Create(HostCacheOptions options) {
   return std::shared_ptr<HostCache>(new HostCache(std::move(options)));
 }
 
-HostCache::~HostCache() = default;
+HostCache::~HostCache() {
+  // Entries leave their policy's list before they go.
+  MutexLock lock(mutex_);
+  for (const auto& pool : pools_) pool->evictable.reset();
+}
 
 uint32_t HostCache::AddPool(std::shared_ptr<PagePool> pool) {
   MutexLock lock(mutex_);
