@@ -24,6 +24,7 @@ help: ## list these commands
 .PHONY: run
 run: program ## build and start an encode server with a demo model and a file store
 	@model=$$(scripts/demo-model | tail -n 1)
+	scripts/demo-media >/dev/null # for the curl line that the server prints
 	exec $(PROGRAM) serve --model "$$model" \
 	  --enable-mm-global-cache --file-store-dir .embercache/store
 
