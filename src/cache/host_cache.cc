@@ -1,0 +1,497 @@
+#include "src/cache/host_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+// Invariants, checked by CheckInvariants:
+// - an entry is filling (owned by one claim, no pins, in no policy) or ready;
+// - a policy holds exactly the indexed ready entries of its pool without pins;
+// - evictable_pages and evictable_trailers are the sums over what the policy holds;
+// - of each pool, the pages of all entries and those in quarantine and free make the pool.
+// An entry that is not indexed is freed by the last of its claim and pins.
+
+namespace embercache {
+
+Pin::Pin(std::shared_ptr<HostCache> core, CacheEntry* entry, std::shared_ptr<const Block> block)
+    : core_(std::move(core)), entry_(entry), block_(std::move(block)) {}
+
+Pin::Pin(Pin&& other) noexcept
+    : core_(std::move(other.core_)),
+      entry_(std::exchange(other.entry_, nullptr)),
+      block_(std::move(other.block_)) {}
+
+Pin& Pin::operator=(Pin&& other) noexcept {
+  if (this != &other) {
+    Release();
+    core_ = std::move(other.core_);
+    entry_ = std::exchange(other.entry_, nullptr);
+    block_ = std::move(other.block_);
+  }
+  return *this;
+}
+
+const EmbeddingInfo& Pin::info() const {
+  return block_->info();
+}
+std::span<const ConstBuffer> Pin::buffers() const {
+  return block_->payload();
+}
+
+Pin Pin::Share() const {
+  if (entry_ == nullptr) return Pin(core_, nullptr, block_);
+  return core_->Share(*this);
+}
+
+void Pin::Release() {
+  block_.reset();
+  if (CacheEntry* entry = std::exchange(entry_, nullptr)) core_->Release(entry);
+  core_.reset();
+}
+
+Claim::Claim(std::shared_ptr<HostCache> core, CacheEntry* entry)
+    : core_(std::move(core)), entry_(entry) {}
+
+Claim::Claim(Claim&& other) noexcept
+    : core_(std::move(other.core_)), entry_(std::exchange(other.entry_, nullptr)) {}
+
+Claim& Claim::operator=(Claim&& other) noexcept {
+  if (this != &other) {
+    if (entry_ != nullptr) Abort(Status::Cancelled("the claim was given up"));
+    core_ = std::move(other.core_);
+    entry_ = std::exchange(other.entry_, nullptr);
+  }
+  return *this;
+}
+
+Claim::~Claim() {
+  if (entry_ != nullptr) Abort(Status::Cancelled("the claim was dropped"));
+}
+
+const EmbeddingKey& Claim::key() const {
+  return entry_->key;
+}
+bool Claim::uncached() const {
+  return entry_->uncached;
+}
+std::span<const MutableBuffer> Claim::buffers() const {
+  return entry_->block->fill_buffers();
+}
+const std::shared_ptr<Block>& Claim::block() const {
+  return entry_->block;
+}
+
+Status Claim::Reserve(uint64_t payload_bytes, uint64_t metadata_bytes) {
+  return core_->Reserve(entry_, payload_bytes, metadata_bytes);
+}
+
+void Claim::DropMemory() {
+  core_->DropMemory(entry_);
+}
+
+Result<Pin> Claim::Commit(uint64_t tokens, std::string metadata, double cost_ms) {
+  return std::exchange(core_, nullptr)
+      ->Commit(std::exchange(entry_, nullptr), tokens, std::move(metadata), cost_ms, false);
+}
+
+Result<Pin> Claim::CommitFetched(uint64_t tokens, std::string metadata) {
+  return std::exchange(core_, nullptr)
+      ->Commit(std::exchange(entry_, nullptr), tokens, std::move(metadata), 0, true);
+}
+
+void Claim::Abort(Status reason) {
+  std::exchange(core_, nullptr)->Abort(std::exchange(entry_, nullptr), reason);
+}
+
+std::shared_ptr<HostCache> HostCache::Create(HostCacheOptions options) {
+  return std::shared_ptr<HostCache>(new HostCache(std::move(options)));
+}
+
+HostCache::~HostCache() {
+  // Entries leave their policy's list before they go.
+  MutexLock lock(mutex_);
+  for (const auto& pool : pools_) pool->evictable.reset();
+}
+
+uint32_t HostCache::AddPool(std::shared_ptr<PagePool> pool) {
+  MutexLock lock(mutex_);
+  auto state = std::make_unique<PoolState>();
+  state->pool = std::move(pool);
+  state->evictable = NewEvictionPolicy(options_.eviction, options_.seed);
+  pools_.push_back(std::move(state));
+  return static_cast<uint32_t>(pools_.size() - 1);
+}
+
+void HostCache::SetArena(std::shared_ptr<PagePool> arena) {
+  MutexLock lock(mutex_);
+  arena_ = std::move(arena);
+}
+
+size_t HostCache::num_pools() const {
+  MutexLock lock(mutex_);
+  return pools_.size();
+}
+
+std::shared_ptr<PagePool> HostCache::pool(uint32_t index) const {
+  MutexLock lock(mutex_);
+  return pools_[index]->pool;
+}
+
+Pin HostCache::PinLocked(CacheEntry& entry) {
+  assert(entry.ready);
+  if (entry.pins++ == 0) {
+    if (entry.indexed) TakeFromEvictable(entry);
+    ++pools_[entry.pool]->stats.pinned;
+  }
+  return Pin(shared_from_this(), &entry, entry.block);
+}
+
+void HostCache::MakeEvictable(CacheEntry& entry) {
+  PoolState& state = *pools_[entry.pool];
+  entry.last_used = options_.clock->Now();
+  state.evictable->Add(entry);
+  state.evictable_pages += entry.block->num_pages();
+  state.evictable_trailers += entry.block->num_trailer_blocks();
+}
+
+void HostCache::TakeFromEvictable(CacheEntry& entry) {
+  PoolState& state = *pools_[entry.pool];
+  state.evictable->Remove(entry);
+  state.evictable_pages -= entry.block->num_pages();
+  state.evictable_trailers -= entry.block->num_trailer_blocks();
+}
+
+std::unique_ptr<CacheEntry> HostCache::Unlink(CacheEntry& entry) {
+  assert(entry.indexed);
+  const auto it = index_.find(entry.key);
+  std::unique_ptr<CacheEntry> owned = std::move(it->second);
+  index_.erase(it);
+  entry.indexed = false;
+  if (entry.pool != kNoPool) {
+    HostCacheStats& stats = pools_[entry.pool]->stats;
+    --(entry.ready ? stats.ready : stats.filling);
+  }
+  return owned;
+}
+
+HostCache::Lookup HostCache::FindOrClaim(const EmbeddingKey& key, const EmbeddingSpec& spec,
+                                         uint32_t pool, Waiter waiter) {
+  Lookup lookup;
+  MutexLock lock(mutex_);
+  auto [it, inserted] = index_.try_emplace(key);
+  if (inserted) {
+    it->second = std::make_unique<CacheEntry>();
+    CacheEntry& entry = *it->second;
+    entry.key = key;
+    entry.spec = spec;
+    entry.pool = pool;
+    if (pool != kNoPool) ++pools_[pool]->stats.filling;
+    lookup.claim = Claim(shared_from_this(), &entry);
+    return lookup;
+  }
+  CacheEntry& entry = *it->second;
+  if (entry.spec != spec) {
+    lookup.status = Status::Invalid(
+        fmt::format("key {} is held as {} rows of {} × {}, and was asked for as {} rows of {} × {}",
+                    key.digest.ToHex(), ModalityName(entry.spec.modality), entry.spec.hidden,
+                    DTypeName(entry.spec.dtype), ModalityName(spec.modality), spec.hidden,
+                    DTypeName(spec.dtype)));
+  } else if (entry.ready) {
+    lookup.pin = PinLocked(entry);
+    ++entry.uses;
+  } else {
+    lookup.ticket = next_ticket_++;
+    entry.waiters.push_back({lookup.ticket, std::move(waiter)});
+  }
+  return lookup;
+}
+
+bool HostCache::CancelWait(const EmbeddingKey& key, uint64_t ticket) {
+  Waiter dropped;  // destroyed outside the lock
+  MutexLock lock(mutex_);
+  const auto it = index_.find(key);
+  if (it == index_.end()) return false;
+  auto& waiters = it->second->waiters;
+  const auto found = std::find_if(waiters.begin(), waiters.end(),
+                                  [&](const auto& w) { return w.ticket == ticket; });
+  if (found == waiters.end()) return false;
+  dropped = std::move(found->waiter);
+  waiters.erase(found);
+  lock.Unlock();
+  return true;
+}
+
+Pin HostCache::TryPin(const EmbeddingKey& key, bool count_use) {
+  MutexLock lock(mutex_);
+  const auto it = index_.find(key);
+  if (it == index_.end() || !it->second->ready) return Pin();
+  if (count_use) ++it->second->uses;
+  return PinLocked(*it->second);
+}
+
+bool HostCache::Contains(const EmbeddingKey& key) const {
+  MutexLock lock(mutex_);
+  const auto it = index_.find(key);
+  return it != index_.end() && it->second->ready;
+}
+
+bool HostCache::MarkPublished(const Pin& pin) {
+  MutexLock lock(mutex_);
+  CacheEntry& entry = *pin.entry_;
+  return entry.computed && !std::exchange(entry.published, true);
+}
+
+bool HostCache::Remove(const EmbeddingKey& key) {
+  std::unique_ptr<CacheEntry> dead;
+  MutexLock lock(mutex_);
+  const auto it = index_.find(key);
+  if (it == index_.end()) return false;
+  CacheEntry& entry = *it->second;
+  if (entry.ready && entry.pins == 0) TakeFromEvictable(entry);
+  std::unique_ptr<CacheEntry> owned = Unlink(entry);
+  if (entry.ready && entry.pins == 0) {
+    dead = std::move(owned);
+  } else {
+    owned.release();  // its claim or its last pin frees it
+  }
+  lock.Unlock();
+  return true;
+}
+
+void HostCache::Release(CacheEntry* entry) {
+  std::unique_ptr<CacheEntry> dead;
+  MutexLock lock(mutex_);
+  assert(entry->pins > 0);
+  if (--entry->pins > 0) return;
+  --pools_[entry->pool]->stats.pinned;
+  if (entry->indexed) {
+    MakeEvictable(*entry);
+  } else {
+    dead.reset(entry);
+  }
+  lock.Unlock();
+}
+
+Pin HostCache::Share(const Pin& pin) {
+  MutexLock lock(mutex_);
+  ++pin.entry_->pins;
+  return Pin(shared_from_this(), pin.entry_, pin.block_);
+}
+
+bool HostCache::EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, Dead* dead) {
+  const PagePoolStats pool = state.pool->Stats();
+  uint64_t free_pages = pool.free;
+  uint64_t free_trailers = pool.trailer_blocks_free;
+  // Nothing is evicted for what would not fit anyway.
+  if (free_pages + state.evictable_pages < pages ||
+      free_trailers + state.evictable_trailers < trailers || state.evictable->size() == 0) {
+    return false;
+  }
+  const TimePoint now = options_.clock->Now();
+  for (uint32_t i = 0; i < options_.max_eviction_batch; ++i) {
+    auto* victim = static_cast<CacheEntry*>(state.evictable->Victim(now));
+    if (victim == nullptr) break;
+    free_pages += victim->block->num_pages();
+    free_trailers += victim->block->num_trailer_blocks();
+    TakeFromEvictable(*victim);
+    dead->push_back(Unlink(*victim));
+    // The pages go back here, so that the one who evicts gets them; the rest is freed outside.
+    victim->block->ReturnMemory();
+    if (free_pages >= pages && free_trailers >= trailers) break;
+  }
+  state.stats.evicted += dead->size();
+  return true;
+}
+
+bool HostCache::AllocateEvicting(PoolState& state, uint32_t pages, uint32_t trailers,
+                                 PageList* memory) {
+  for (;;) {
+    Dead dead;
+    bool evicted = false;
+    {
+      MutexLock lock(mutex_);
+      if (state.pool->Allocate(pages, trailers, false, memory)) return true;
+      evicted = options_.enable_eviction && EvictStep(state, pages, trailers, &dead);
+      if (evicted && state.pool->Allocate(pages, trailers, false, memory)) {
+        lock.Unlock();
+        if (options_.on_evicted) options_.on_evicted(state.pool->name(), dead.size());
+        return true;
+      }
+      if (!evicted) {
+        ++state.stats.allocation_failures;
+        return false;
+      }
+    }
+    if (options_.on_evicted) options_.on_evicted(state.pool->name(), dead.size());
+  }
+}
+
+Status HostCache::Reserve(CacheEntry* entry, uint64_t payload_bytes, uint64_t metadata_bytes) {
+  if (payload_bytes == 0) return Status::Invalid("an embedding of 0 bytes");
+  if (metadata_bytes > kMaxMetadataBytes) {
+    return Status::Invalid(
+        fmt::format("metadata of {} bytes; the limit is {}", metadata_bytes, kMaxMetadataBytes));
+  }
+  DropMemory(entry);
+  const auto trailers = static_cast<uint32_t>(TrailerBlocks(metadata_bytes));
+  PoolState* state = nullptr;
+  std::shared_ptr<PagePool> arena;
+  {
+    MutexLock lock(mutex_);
+    if (entry->pool != kNoPool) state = pools_[entry->pool].get();
+    arena = arena_;
+  }
+  PageList memory;
+  const char* reason = "no_pool";
+  if (state != nullptr) {
+    const uint64_t pages =
+        (payload_bytes + state->pool->page_bytes() - 1) / state->pool->page_bytes();
+    if (pages > state->pool->num_pages()) {
+      reason = "too_large";
+    } else if (AllocateEvicting(*state, static_cast<uint32_t>(pages), trailers, &memory)) {
+      entry->block = std::make_shared<Block>(std::move(memory), payload_bytes);
+      return Status::Ok();
+    } else {
+      reason = "no_room";
+    }
+  }
+  const bool fits = arena != nullptr && payload_bytes <= arena->num_pages() * arena->page_bytes() &&
+                    arena->Allocate(arena->PagesFor(payload_bytes), trailers, true, &memory);
+  if (options_.on_uncached) options_.on_uncached(fits ? reason : "arena_full");
+  if (!fits) {
+    return Status::ResourceExhausted(fmt::format(
+        "no memory for an embedding of {} bytes: the pool says {}, the request arena is "
+        "full or too small",
+        payload_bytes, reason));
+  }
+  entry->block = std::make_shared<Block>(std::move(memory), payload_bytes);
+  entry->uncached = true;
+  return Status::Ok();
+}
+
+void HostCache::DropMemory(CacheEntry* entry) {
+  if (!entry->block) return;
+  // Whoever else has the block is a transfer that has not returned.
+  if (entry->block.use_count() > 1) entry->block->Quarantine();
+  entry->block.reset();
+  entry->uncached = false;
+}
+
+Result<Pin> HostCache::Commit(CacheEntry* entry, uint64_t tokens, std::string metadata,
+                              double cost_ms, bool from_store) {
+  Status status;
+  if (!entry->block) {
+    status = Status::Invalid("commit without memory reserved");
+  } else if (tokens == 0 || tokens > entry->block->reserved_bytes() / entry->spec.row_bytes()) {
+    status = Status::Invalid(fmt::format("{} tokens of {} bytes do not fit the {} bytes reserved",
+                                         tokens, entry->spec.row_bytes(),
+                                         entry->block->reserved_bytes()));
+  } else if (TrailerBlocks(metadata.size()) > entry->block->num_trailer_blocks()) {
+    status = Status::Invalid(
+        fmt::format("metadata of {} bytes exceeds what was reserved", metadata.size()));
+  }
+  if (!status.ok()) {
+    Abort(entry, status);
+    return status;
+  }
+  entry->block->Seal(
+      {.key = entry->key, .spec = entry->spec, .tokens = tokens, .metadata = std::move(metadata)},
+      from_store);
+  std::vector<CacheEntry::Waiting> waiters;
+  std::vector<Pin> pins;
+  std::unique_ptr<CacheEntry> dead;
+  Pin own;
+  {
+    MutexLock lock(mutex_);
+    waiters.swap(entry->waiters);
+    if (entry->uncached) {
+      if (entry->indexed) Unlink(*entry).release();
+      dead.reset(entry);
+      own = Pin(shared_from_this(), nullptr, entry->block);
+      for (size_t i = 0; i < waiters.size(); ++i) pins.push_back(own.Share());
+    } else {
+      PoolState& state = *pools_[entry->pool];
+      if (entry->indexed) {
+        --state.stats.filling;
+        ++state.stats.ready;
+      }
+      entry->ready = true;
+      entry->computed = !from_store;
+      entry->bytes = entry->block->info().payload_bytes();
+      entry->cost_ms = cost_ms;
+      entry->pins = 1;
+      ++state.stats.pinned;
+      own = Pin(shared_from_this(), entry, entry->block);
+      for (size_t i = 0; i < waiters.size(); ++i) pins.push_back(PinLocked(*entry));
+      entry->uses = static_cast<uint32_t>(waiters.size());
+    }
+  }
+  for (size_t i = 0; i < waiters.size(); ++i) waiters[i].waiter(std::move(pins[i]));
+  return own;
+}
+
+void HostCache::Abort(CacheEntry* entry, const Status& reason) {
+  DropMemory(entry);
+  std::unique_ptr<CacheEntry> dead;
+  std::vector<CacheEntry::Waiting> waiters;
+  {
+    MutexLock lock(mutex_);
+    waiters.swap(entry->waiters);
+    if (entry->indexed) Unlink(*entry).release();
+    dead.reset(entry);
+  }
+  for (CacheEntry::Waiting& waiting : waiters) waiting.waiter(reason);
+}
+
+HostCacheStats HostCache::Stats(uint32_t pool) const {
+  MutexLock lock(mutex_);
+  return pools_[pool]->stats;
+}
+
+Status HostCache::CheckInvariants() const {
+  MutexLock lock(mutex_);
+  struct Sums {
+    uint64_t evictable = 0, evictable_pages = 0, evictable_trailers = 0, ready = 0, filling = 0;
+  };
+  std::vector<Sums> sums(pools_.size());
+  for (const auto& [key, entry] : index_) {
+    if (entry->key != key || !entry->indexed) return Status::Internal("index: foreign entry");
+    if (!entry->ready && entry->pins != 0) return Status::Internal("a filling entry is pinned");
+    if (entry->ready && !entry->waiters.empty()) return Status::Internal("ready with waiters");
+    if (entry->ready && (entry->uncached || !entry->block)) {
+      return Status::Internal("a ready entry without pages of its pool");
+    }
+    if (entry->pool == kNoPool) continue;
+    Sums& sum = sums[entry->pool];
+    ++(entry->ready ? sum.ready : sum.filling);
+    if (entry->ready && entry->pins == 0) {
+      ++sum.evictable;
+      sum.evictable_pages += entry->block->num_pages();
+      sum.evictable_trailers += entry->block->num_trailer_blocks();
+    }
+    if (entry->is_linked() && (!entry->ready || entry->pins != 0)) {
+      return Status::Internal("a filling or pinned entry is evictable");
+    }
+  }
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    const PoolState& state = *pools_[i];
+    const PagePoolStats pool = state.pool->Stats();
+    if (sums[i].evictable != state.evictable->size() ||
+        sums[i].evictable_pages != state.evictable_pages ||
+        sums[i].evictable_trailers != state.evictable_trailers) {
+      return Status::Internal(
+          fmt::format("pool {}: {} entries are ready and unpinned, {} evictable",
+                      state.pool->name(), sums[i].evictable, state.evictable->size()));
+    }
+    if (sums[i].ready != state.stats.ready || sums[i].filling != state.stats.filling) {
+      return Status::Internal(fmt::format("pool {}: counts are off", state.pool->name()));
+    }
+    if (pool.ready < sums[i].evictable_pages) {
+      return Status::Internal(fmt::format("pool {}: pages are off", state.pool->name()));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace embercache
