@@ -90,6 +90,7 @@ class FileStore final : public EmbeddingStore {
   const Clock* const clock_;
   CallGate gate_;
   WriteBackoff backoff_;
+  LogLimiter log_limiter_;
   mutable Mutex mutex_;
   TreeRef tree_ GUARDED_BY(mutex_);
   struct stat root_info_ GUARDED_BY(mutex_) = {};
@@ -262,11 +263,14 @@ PutResult FileStore::Put(const PutItem& item, const CallContext& context) {
 }
 
 void FileStore::NotePut(const Status& status) {
-  if (status.ok()) {
-    backoff_.Succeeded();
-  } else if (status.code() != StatusCode::kDeadlineExceeded &&
-             status.code() != StatusCode::kCancelled) {
-    if (backoff_.Failed(status, clock_->Now())) LOG_WARNING("puts fail: {}", status.message());
+  if (status.ok()) return backoff_.Succeeded();
+  if (status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kCancelled) {
+    return;
+  }
+  const TimePoint now = clock_->Now();
+  backoff_.Failed(status, now);
+  if (const uint64_t failures = log_limiter_.Admit(now); failures > 0) {
+    LOG_WARNING("{} puts failed, the last one: {}", failures, status.message());
   }
 }
 

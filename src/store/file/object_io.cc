@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <string_view>
 #include <vector>
 
 #include "src/store/file/io_error.h"
@@ -104,10 +105,10 @@ Status Allocate(int fd, uint64_t bytes) {
   return IoError(errno, "allocate");
 }
 
-// `transfer(iovecs, offset)` is preadv or pwritev.
+// `transfer(iovecs, offset)` is preadv or pwritev, `verb` what it does.
 template <typename Buffer, typename Transfer>
-Status TransferAll(int fd, std::span<const Buffer> buffers, bool direct, const CallContext& context,
-                   const Clock& clock, Transfer transfer) {
+Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffers, bool direct,
+                   const CallContext& context, const Clock& clock, Transfer transfer) {
   direct = direct && SetDirect(fd, true);
   Cursor<Buffer> cursor(buffers);
   off_t offset = 0;
@@ -121,7 +122,7 @@ Status TransferAll(int fd, std::span<const Buffer> buffers, bool direct, const C
       direct = false;
       continue;
     }
-    if (moved < 0) return IoError(errno, "transfer");
+    if (moved < 0) return IoError(errno, verb);
     if (moved == 0) return Status::Corruption(fmt::format("the file ends after {} bytes", offset));
     cursor.Advance(static_cast<size_t>(moved));
     offset += moved;
@@ -134,7 +135,7 @@ Status TransferAll(int fd, std::span<const Buffer> buffers, bool direct, const C
 Status ReadObject(int fd, std::span<const MutableBuffer> buffers, const CallContext& context,
                   const Clock& clock) {
   const bool direct = FitsDirect(buffers) && !IsCached(fd, TotalBytes(buffers));
-  return TransferAll(fd, buffers, direct, context, clock,
+  return TransferAll("read", fd, buffers, direct, context, clock,
                      [fd](std::span<const iovec> chunk, off_t offset) {
                        return preadv(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
                      });
@@ -145,7 +146,7 @@ Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallConte
   const bool direct = FitsDirect(buffers);
   // Around the cache nothing gathers the chunks; the blocks had better be found together.
   if (direct) EMBERCACHE_RETURN_IF_ERROR(Allocate(fd, TotalBytes(buffers)));
-  return TransferAll(fd, buffers, direct, context, clock,
+  return TransferAll("write", fd, buffers, direct, context, clock,
                      [fd](std::span<const iovec> chunk, off_t offset) {
                        return pwritev(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
                      });

@@ -34,6 +34,8 @@ constexpr char kLedgerPath[] = ".embercache/ledger";
 
 // A walk keeps this many of the least recently used objects for evictions to come.
 constexpr size_t kMaxCandidates = 1024;
+// What a walk finds, other processes may evict or use before this one comes to it.
+constexpr int kMaxWalks = 4;
 // Others may want the lock before a large eviction is through.
 constexpr size_t kEvictionsALock = 64;
 constexpr auto kSweepInterval = std::chrono::seconds(60);
@@ -178,21 +180,20 @@ Result<uint64_t> ObjectTree::MakeSpace(uint64_t bytes, const CallContext& contex
 Status ObjectTree::MakeRoom(std::optional<Ledger::Guard>& guard, uint64_t bytes,
                             const CallContext& context) {
   size_t evicted = 0;
-  bool just_walked = false;
+  int walks = 0;  // since the last eviction
   while (guard->page().total_bytes() + bytes > limits_.max_bytes) {
     if (EvictNext(*guard) > 0) {
-      just_walked = false;
+      walks = 0;
       if (++evicted % kEvictionsALock == 0) EMBERCACHE_RETURN_IF_ERROR(LockInto(guard, context));
       continue;
     }
-    if (just_walked) {
+    if (walks++ == kMaxWalks) {
       return Status::Unavailable(
           fmt::format("all of max_bytes, {}, is being written", FormatBytes(limits_.max_bytes)));
     }
     guard.reset();
     EMBERCACHE_RETURN_IF_ERROR(Walk(context));
     EMBERCACHE_RETURN_IF_ERROR(LockInto(guard, context));
-    just_walked = true;
   }
   return Status::Ok();
 }

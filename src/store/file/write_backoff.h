@@ -24,14 +24,11 @@ class WriteBackoff {
     delay_ = kFirstDelay;
     retry_at_ = TimePoint::min();
   }
-  // True for the first failure after a success.
-  bool Failed(const Status& status, TimePoint now) {
+  void Failed(const Status& status, TimePoint now) {
     MutexLock lock(mutex_);
-    const bool first = trouble_.ok();
     trouble_ = status;
     retry_at_ = now + delay_;
     delay_ = std::min(delay_ * 2, kLastDelay);
-    return first;
   }
   // Of the last put; OK when it succeeded.
   Status trouble() {

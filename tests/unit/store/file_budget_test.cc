@@ -6,6 +6,8 @@
 
 #include <thread>
 
+#include "src/store/file/directory.h"
+#include "src/store/file/object_tree.h"
 #include "tests/unit/store/file_store_fixture.h"
 
 namespace embercache {
@@ -144,6 +146,25 @@ TEST_F(FileBudgetTest, ALockThatIsHeldElsewhereEndsPutsAtTheirDeadlineAndStopsNo
   EXPECT_EQ(GetOne(*store, KeyNumber(1), kUnit, &got_).outcome, GetOutcome::kHit);
   close(other);
   EXPECT_EQ(PutOne(*store, "k", bytes).outcome, PutOutcome::kStored);
+}
+
+// Mooncake#974: a put that never ended kept its key for ever.
+TEST_F(FileBudgetTest, AWriterThatHangsDoesNotKeepItsKey) {
+  const auto store = Open();
+  ObjectTree tree(*OpenOrMakeFolder(dir()), {.max_bytes = 1 << 30}, &clock_);
+  {
+    auto hanging = tree.Begin(5000, {});
+    ASSERT_TRUE(hanging.ok()) << hanging.status().ToString();
+    EXPECT_FALSE(Has(*store, 1));
+    EXPECT_EQ(Put(*store, 1), PutOutcome::kStored);
+    EXPECT_EQ(UsedBytes(*store), kUnit + 8192);
+    const Status late =
+        tree.Commit(std::move(*hanging), ObjectPath(KeyNumber(1)), PutMode::kIfAbsent, {});
+    EXPECT_EQ(late.code(), StatusCode::kAlreadyExists);
+  }
+  EXPECT_EQ(GetOne(*store, KeyNumber(1), kUnit, &got_).outcome, GetOutcome::kHit);
+  EXPECT_EQ(UsedBytes(*store), kUnit);
+  EXPECT_EQ(TempFiles(), 0U);
 }
 
 TEST_F(FileBudgetTest, ManyObjectsAreEvictedWhileGetsGoOn) {
