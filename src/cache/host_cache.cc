@@ -108,7 +108,10 @@ std::shared_ptr<HostCache> HostCache::Create(HostCacheOptions options) {
   return std::shared_ptr<HostCache>(new HostCache(std::move(options)));
 }
 
-HostCache::~HostCache() = default;
+HostCache::~HostCache() {
+  // The policies' lists hold the entries by hooks that have to be free when an entry goes.
+  for (const auto& state : pools_) state->evictable.reset();
+}
 
 uint32_t HostCache::AddPool(std::shared_ptr<PagePool> pool) {
   MutexLock lock(mutex_);
