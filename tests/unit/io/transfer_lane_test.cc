@@ -71,6 +71,7 @@ class TransferLaneTest : public testing::Test {
       lane_->Submit(Job(&outcome, 1, seconds(10), status));
       executor_->RunAll();
       ASSERT_EQ(outcome.answers, 1);
+      ASSERT_EQ(outcome.runs, 1);
     }
   }
 
