@@ -91,10 +91,10 @@ struct LoadProgress {
 
 struct EncoderOptions {
   // Empty: the name of the model's folder.
-  std::string model_id;
+  std::string model_id = {};
   // The ONNX Runtime: a shared library, or a folder with lib/. Empty: $ONNXRUNTIME_LIBRARY (a
   // library), $ONNXRUNTIME_ROOT (a folder), the folder known when this was built, the system's.
-  std::string onnxruntime;
+  std::string onnxruntime = {};
   // Images of more pixels are refused before anything is allocated for them.
   uint64_t max_pixels = 178'000'000;
   // Threads inside one forward pass. Callers in parallel beat threads inside a pass on a CPU.

@@ -15,6 +15,8 @@ namespace {
 
 // 80 % of the host cache for vision, 20 % for audio, where there is both.
 constexpr uint64_t kVisionShare = 80;
+// Two cores saturate the memory of most machines.
+constexpr size_t kCopyThreads = 2;
 // The arena is cut finer than pools: what lies in it is contiguous and short-lived.
 constexpr uint64_t kArenaPageBytes = uint64_t{64} << 10;
 
@@ -46,6 +48,12 @@ Status EmbeddingCacheController::Impl::Init(ControllerOptions new_options, Contr
     metrics->uncached.Add({{"reason", reason}}).Increment();
   };
   cache = HostCache::Create(std::move(cache_options));
+  copies = parts.copy_executor;
+  if (!copies) copies = own_copy_threads = std::make_shared<ThreadPool>("ec-copy", kCopyThreads);
+  if (!fetches()) {
+    options.max_pool_bytes = 0;
+    parts.store = nullptr;
+  }
   if (parts.store) {
     GlobalCacheOptions global_options;
     global_options.get.workers = options.get_workers;
@@ -174,78 +182,6 @@ void EmbeddingCacheController::Lookup(const EmbeddingSpec& spec, std::span<const
   for (size_t i = 0; i < items.size(); ++i) {
     callback(i, {.status = Status::Cancelled("the cache is closed")});
   }
-}
-
-Status EmbeddingCacheController::Prefetch(std::string_view req_id, const EmbeddingSpec& spec,
-                                          std::span<const LookupItem> items) {
-  auto request = std::make_shared<PrefetchRequest>(items.size());
-  {
-    MutexLock lock(impl_->mutex);
-    if (impl_->closed) return Status::Cancelled("the cache is closed");
-    if (!impl_->requests.try_emplace(std::string(req_id), request).second) {
-      return Status::AlreadyExists(
-          fmt::format("request '{}' is being prefetched; release it first", req_id));
-    }
-  }
-  const TimePoint now = impl_->clock->Now();
-  request->ExpireAt(
-      now + impl_->options.request_ttl, impl_->timer,
-      [weak_impl = std::weak_ptr(impl_), id = std::string(req_id), expired = request.get()] {
-        LOG_WARNING("request '{}': its pins were never released; given back now", id);
-        const auto impl = weak_impl.lock();
-        if (!impl) return;
-        MutexLock lock(impl->mutex);
-        const auto it = impl->requests.find(id);
-        // A newer request may have the name by now.
-        if (it != impl->requests.end() && it->second.get() == expired) {
-          impl->requests.erase(it);
-        }
-      });
-  const TimePoint deadline = now + impl_->options.lookup_timeout;
-  StartLookup(impl_, spec, items, deadline, deadline,
-              [request, deadline, clock = impl_->clock](size_t index, LookupAnswer answer) {
-                request->Take(index, std::move(answer), clock->Now() >= deadline);
-              });
-  return Status::Ok();
-}
-
-std::shared_ptr<PrefetchRequest> EmbeddingCacheController::FindRequest(
-    std::string_view req_id) const {
-  MutexLock lock(impl_->mutex);
-  const auto it = impl_->requests.find(req_id);
-  return it == impl_->requests.end() ? nullptr : it->second;
-}
-
-PrefetchState EmbeddingCacheController::CheckPrefetchProgress(std::string_view req_id) const {
-  const auto request = FindRequest(req_id);
-  return request ? request->state() : PrefetchState::kDone;
-}
-
-std::vector<PrefetchOutcome> EmbeddingCacheController::PrefetchOutcomes(
-    std::string_view req_id) const {
-  const auto request = FindRequest(req_id);
-  return request ? request->outcomes() : std::vector<PrefetchOutcome>();
-}
-
-PrefetchState EmbeddingCacheController::WaitPrefetch(std::string_view req_id,
-                                                     TimePoint deadline) const {
-  const auto request = FindRequest(req_id);
-  return request ? request->WaitUntil(deadline) : PrefetchState::kDone;
-}
-
-Status EmbeddingCacheController::ReleaseRequest(std::string_view req_id) {
-  std::shared_ptr<PrefetchRequest> request;
-  {
-    MutexLock lock(impl_->mutex);
-    const auto it = impl_->requests.find(req_id);
-    if (it == impl_->requests.end()) {
-      return Status::NotFound(fmt::format("request '{}' holds no pins", req_id));
-    }
-    request = std::move(it->second);
-    impl_->requests.erase(it);
-  }
-  (void)request->Release();
-  return Status::Ok();
 }
 
 InsertResult EmbeddingCacheController::InsertBatch(std::span<const EmbeddingKey> keys) {
@@ -384,6 +320,7 @@ Status EmbeddingCacheController::Close(TimePoint deadline) {
     requests.swap(impl_->requests);
   }
   for (auto& [id, request] : requests) (void)request->Release();
+  if (impl_->own_copy_threads) (void)impl_->own_copy_threads->Stop(deadline);
   if (!impl_->global) return Status::Ok();
   const Status closed = impl_->global->Close(deadline);
   for (const auto& threads : {impl_->own_get_threads, impl_->own_put_threads}) {

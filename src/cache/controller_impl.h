@@ -32,6 +32,12 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   // Where entries of a pool get their memory: without a pool the arena; null without that too.
   const PagePool* MemoryFor(uint32_t pool) const;
   bool IsClosed() const;
+  // Whether this rank looks anything up: a lead, or any rank with all_rank_get.
+  bool fetches() const {
+    return !options.tp_group || options.all_rank_get || options.tp_group->rank() == 0;
+  }
+  std::shared_ptr<PrefetchRequest> FindRequest(std::string_view req_id) const;
+  void Forget(const std::string& req_id, const PrefetchRequest* request);
 
   ControllerOptions options;
   const Clock* clock = nullptr;
@@ -39,6 +45,8 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   // Null where the caller brought its own.
   std::shared_ptr<ThreadPool> own_get_threads;
   std::shared_ptr<ThreadPool> own_put_threads;
+  std::shared_ptr<ThreadPool> own_copy_threads;
+  std::shared_ptr<Executor> copies;
   std::shared_ptr<Timer> timer;
   std::shared_ptr<HostCache> cache;
   std::shared_ptr<PagePool> arena;

@@ -183,14 +183,30 @@ void GlobalCache::Publish(std::vector<Pin> pins, TimePoint deadline) {
     return IsConfirmed(*pin.block_) && !bad_keys_.Contains(pin.info().key);
   });
   if (asked > pins.size()) CountPublished("already_present", asked - pins.size());
-  if (pins.empty()) return;
+  // One batch, unless it is more than the queue may hold half full.
+  while (!pins.empty()) {
+    uint64_t bytes = 0;
+    size_t count = 0;
+    while (count < pins.size()) {
+      bytes += pins[count].block_->object_bytes();
+      if (count > 0 && bytes > options_.put.max_queued_bytes / 2) break;
+      ++count;
+    }
+    const auto end = pins.begin() + static_cast<std::ptrdiff_t>(count);
+    std::vector<Pin> batch(std::make_move_iterator(pins.begin()), std::make_move_iterator(end));
+    pins.erase(pins.begin(), end);
+    SubmitPublish(std::move(batch), deadline);
+  }
+}
+
+void GlobalCache::SubmitPublish(std::vector<Pin> pins, TimePoint deadline) {
+  const size_t count = pins.size();
   if (!TakePutPages(pins)) {
-    CountPublished("dropped", pins.size());
+    CountPublished("dropped", count);
     LogFailure("publications",
                Status::ResourceExhausted("puts that have not returned hold a quarter of the pool"));
     return;
   }
-  const size_t count = pins.size();
   TransferJob transfer;
   for (const Pin& pin : pins) transfer.bytes += pin.block_->object_bytes();
   transfer.deadline = deadline;

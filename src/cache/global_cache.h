@@ -128,6 +128,7 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   void ReportBad(const EmbeddingKey& key, std::optional<ObjectVersion> version);
   void SubmitRemove(const EmbeddingKey& key, std::optional<ObjectVersion> version,
                     TimePoint deadline, std::function<void(RemoveResult)> done);
+  void SubmitPublish(std::vector<Pin> pins, TimePoint deadline);
   Status RunPublish(PublishJob& job, const CallContext& context);
   Status TakePut(const Pin& pin, PutMode mode, const PutResult& result,
                  uint64_t confirm_generation);

@@ -5,6 +5,8 @@
 namespace embercache {
 namespace {
 
+constexpr const char* kServed = "jpeg, png, webp, gif";
+
 // Rounded (colour * alpha + background * (255 - alpha)) / 255; exact for all bytes, and what
 // Pillow's paste and alpha_composite give on an opaque ground.
 uint8_t Blend(uint32_t colour, uint32_t background, uint32_t alpha) {
@@ -53,11 +55,16 @@ Result<std::unique_ptr<ImageSource>> OpenImage(std::span<const std::byte> media,
       return OpenJpeg(media, options, max_pixels);
     case MediaKind::kPng:
       return OpenPng(media, options, max_pixels);
+    case MediaKind::kWebp:
+      return OpenWebp(media, options, max_pixels);
+    case MediaKind::kGif:
+      return OpenGif(media, options, max_pixels);
     case MediaKind::kUnknown:
-      return Status::Invalid("the content is no image of a known kind; served are jpeg, png");
+      return Status::Invalid(
+          fmt::format("the content is no image of a known kind; served are {}", kServed));
     default:
       return Status::Unimplemented(
-          fmt::format("media of the kind {} is not served; served are jpeg, png", detected.name));
+          fmt::format("media of the kind {} is not served; served are {}", detected.name, kServed));
   }
 }
 

@@ -57,5 +57,9 @@ Result<std::unique_ptr<ImageSource>> OpenJpeg(std::span<const std::byte> media,
                                               const MediaOptions& options, uint64_t max_pixels);
 Result<std::unique_ptr<ImageSource>> OpenPng(std::span<const std::byte> media,
                                              const MediaOptions& options, uint64_t max_pixels);
+Result<std::unique_ptr<ImageSource>> OpenWebp(std::span<const std::byte> media,
+                                              const MediaOptions& options, uint64_t max_pixels);
+Result<std::unique_ptr<ImageSource>> OpenGif(std::span<const std::byte> media,
+                                             const MediaOptions& options, uint64_t max_pixels);
 
 }  // namespace embercache

@@ -47,9 +47,10 @@ TEST(GoldenTest, DecodedPixelsEqualPillows) {
     const std::string bytes = GoldenMedia(media);
     const auto picture = Decode(AsBytes(bytes));
     ASSERT_TRUE(picture.ok()) << media << ": " << picture.status().ToString();
-    EXPECT_EQ(picture->width, golden["width"]) << media;
-    EXPECT_EQ(picture->height, golden["height"]) << media;
-    EXPECT_EQ(Sha256Of(std::string_view(picture->rgb)).ToHex(), golden["sha256"]) << media;
+    EXPECT_EQ(picture->width, golden["width"].get<uint32_t>()) << media;
+    EXPECT_EQ(picture->height, golden["height"].get<uint32_t>()) << media;
+    EXPECT_EQ(Sha256Of(std::string_view(picture->rgb)).ToHex(), golden["sha256"].get<std::string>())
+        << media;
   }
 }
 
@@ -67,7 +68,8 @@ TEST(GoldenTest, TensorsEqualThoseOfPillowAndNumpy) {
     const Status status = preprocessor.Run(**source, item);
     ASSERT_TRUE(status.ok()) << name << ": " << status.ToString();
     EXPECT_EQ(Json(item.shape), golden["shape"]) << name;
-    EXPECT_EQ(Sha256Of({item.data.get(), item.size_bytes}).ToHex(), golden["sha256"])
+    EXPECT_EQ(Sha256Of({item.data.get(), item.size_bytes}).ToHex(),
+              golden["sha256"].get<std::string>())
         << name << ", which begins with " << golden["first"];
   }
 }
@@ -85,8 +87,8 @@ TEST(GoldenTest, EmbeddingsAreThoseOfPythonsOnnxRuntime) {
     EncodedItem out;
     const Status status = (*encoder)->Encode(items, {&out, 1});
     ASSERT_TRUE(status.ok()) << status.ToString();
-    ASSERT_EQ(out.tokens, golden["tokens"]);
-    ASSERT_EQ(out.hidden, golden["hidden"]);
+    ASSERT_EQ(out.tokens, golden["tokens"].get<uint32_t>());
+    ASSERT_EQ(out.hidden, golden["hidden"].get<uint32_t>());
     ASSERT_EQ(out.dtype, DType::kF32);
     const std::span values(reinterpret_cast<const float*>(out.bytes.data()), out.bytes.size() / 4);
     size_t at = 0;

@@ -1,0 +1,27 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+#include "src/cli/commands.h"
+#include "src/cli/exit_code.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("A shared cache for the embeddings of multimodal encoders", "embercache");
+  app.require_subcommand(1);
+  int exit_code = embercache::kExitFine;
+  embercache::AddServeCommand(app, &exit_code);
+  embercache::AddVersionCommand(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "embercache: {}\n", error.what());
+    return embercache::kExitUsage;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "embercache: {}\n", error.what());
+    return embercache::kExitFailed;
+  }
+  return exit_code;
+}
