@@ -330,6 +330,20 @@ TEST_F(FetchTest, WhatReplacedABadObjectBeforeItsRemovalStays) {
   EXPECT_TRUE(Holds(1, FetchOne(1, kRows), kRows));
 }
 
+TEST_F(FetchTest, AKeyWhoseObjectIsReadWellIsNotBadAnyMore) {
+  store_->on_get = [](std::vector<GetResult>& results) { results.front().version.reset(); };
+  const Pin pin = Computed(1, kRows);
+  Bytes bytes = MakeObject(1, TestInfo(1, kRows));
+  bytes[0] ^= std::byte{1};
+  WriteObject(*memory_, TestKey(1), bytes);
+  EXPECT_EQ(FetchOne(1, kRows).outcome, FetchOutcome::kMiss);
+  Store(1, kRows);  // another node's
+  EXPECT_TRUE(Holds(1, FetchOne(1, kRows), kRows));
+  Publish(pin);
+  put_->RunAll();
+  EXPECT_EQ(Published("already_present"), 1) << "there is nothing to replace";
+}
+
 TEST_F(FetchTest, RemovalsAreRateLimitedAndPublicationReplacesTheRest) {
   const Pin second = Computed(2, kRows);
   for (const uint64_t number : {1U, 2U, 3U}) {
