@@ -219,7 +219,7 @@ void MixedBatchesAnswerEachItem(ConformanceRun& run) {
 }
 
 void ManyItemsFitInOneBatch(ConformanceRun& run) {
-  constexpr size_t kItems = 500;
+  constexpr size_t kItems = 200;
   std::vector<std::string> names;
   std::vector<Bytes> payloads;
   for (size_t i = 0; i < kItems; ++i) {
