@@ -94,14 +94,14 @@ void FetchJob::StatUnknown(const CallContext& context) {
       Finish(item, FetchOutcome::kMiss);
       return true;
     }
-    return !TakeWrongSize(item, stat.bytes, context);
+    return !TakeWrongSize(item, {.bytes = stat.bytes, .version = stat.version}, context);
   });
 }
 
 // Takes memory for an object of another size than thought. A size that no object of ours has is
 // read all the same where it fits one, so that the trailer decides what it is.
-bool FetchJob::TakeWrongSize(Pending& item, uint64_t object_bytes, const CallContext& context) {
-  if (object_bytes == 0) {
+bool FetchJob::TakeWrongSize(Pending& item, GetResult result, const CallContext& context) {
+  if (result.bytes == 0) {
     const std::string_view key = item.key_text;
     const StatResult stat = Stat(std::span(&key, 1), context).front();
     if (!stat.status.ok()) {
@@ -113,14 +113,19 @@ bool FetchJob::TakeWrongSize(Pending& item, uint64_t object_bytes, const CallCon
       Finish(item, FetchOutcome::kMiss);
       return false;
     }
-    object_bytes = stat.bytes;
+    result.bytes = stat.bytes;
+    result.version = stat.version;
   }
   if (++item.wrong_sizes > kMaxWrongSizes) {
     Finish(item, FetchOutcome::kMiss);
     return false;
   }
+  const uint64_t object_bytes = result.bytes;
   if (object_bytes % kBlockBytes != 0 || object_bytes < 2 * kBlockBytes) {
-    return Bad(item, {}, Status::Corruption(fmt::format("an object of {} bytes", object_bytes)));
+    // Without memory for a second read, the size is asked for a second time.
+    if (!items_[item.index].block && item.bad_reads++ == 0) return TakeWrongSize(item, {}, context);
+    return Bad(item, result,
+               Status::Corruption(fmt::format("an object of {} bytes", object_bytes)));
   }
   uint64_t payload_bytes = object_bytes - kBlockBytes;
   uint64_t trailer_blocks = 1;
@@ -130,7 +135,7 @@ bool FetchJob::TakeWrongSize(Pending& item, uint64_t object_bytes, const CallCon
     const uint64_t padded = PaddedBytes(payload_bytes);
     if (object_bytes <= padded ||
         (object_bytes - padded) / kBlockBytes > TrailerBlocks(kMaxMetadataBytes)) {
-      return Bad(item, {},
+      return Bad(item, result,
                  Status::Corruption(fmt::format("an object of {} bytes where {} tokens of {} bytes "
                                                 "were expected",
                                                 object_bytes, expected_tokens, spec_.row_bytes())));
@@ -222,7 +227,7 @@ bool FetchJob::Take(Pending& item, const GetResult& result, const CallContext& c
       return false;
     case GetOutcome::kWrongSize:
       cache_.Count("get", "miss");
-      return TakeWrongSize(item, result.bytes, context);
+      return TakeWrongSize(item, result, context);
     case GetOutcome::kFailed:
       Fail(item, "get",
            result.status.ok() ? Status::Internal("a get failed without a reason") : result.status);

@@ -36,7 +36,7 @@ class FetchJob {
   void GetRound(const CallContext& context);
   // True when the item has to be read (again).
   bool Take(Pending& item, const GetResult& result, const CallContext& context);
-  bool TakeWrongSize(Pending& item, uint64_t object_bytes, const CallContext& context);
+  bool TakeWrongSize(Pending& item, GetResult result, const CallContext& context);
   bool Verify(Pending& item, const GetResult& result);
   bool Bad(Pending& item, const GetResult& result, const Status& reason);
   bool Reserve(Pending& item, uint64_t payload_bytes, uint64_t trailer_blocks);
