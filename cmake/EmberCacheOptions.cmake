@@ -9,7 +9,7 @@ add_library(embercache_options INTERFACE)
 target_include_directories(embercache_options INTERFACE
   ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_options(embercache_options INTERFACE
-  -Wall -Wextra -Wshadow -Werror $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>)
+  -Wall -Wextra -Wshadow -Werror -Wno-missing-field-initializers $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 warns falsely on std::string at -O2.
   target_compile_options(embercache_options INTERFACE -Wno-restrict)

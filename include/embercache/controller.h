@@ -12,11 +12,14 @@
 #include "embercache/embedding.h"
 #include "embercache/status.h"
 #include "embercache/store.h"
+#include "embercache/tp_group.h"
 
 namespace embercache {
 
+class CopyOperation;
 class Executor;
 class HostCache;
+class PrefetchRequest;
 class Timer;
 struct Metrics;
 
@@ -45,10 +48,15 @@ struct LookupAnswer {
   Source source = Source::kLocal;
   // Time in the store, for items that were looked for there.
   Duration fetch_time{};
+  // With a claim: what the store did. The claim's Reserve will probably fail when there was no
+  // room.
+  bool store_failed = false;
+  bool no_room = false;
 };
 
-// Called once an item, with its index; from within Lookup, from a lane or from the timer. Must be
-// short: it runs on the thread that completed the item.
+// Called once an item, with its index: from within Lookup, from a lane, from the timer, or from
+// whoever commits what is waited for. Calls for different items may overlap. Must be short, and
+// must not call back into Lookup's caller's locks.
 using LookupCallback = std::function<void(size_t index, LookupAnswer answer)>;
 
 struct InsertResult {
@@ -69,6 +77,30 @@ enum class PrefetchOutcome : uint8_t {
   kFailed,   // the store or the leader failed, or the deadline passed
 };
 
+// An embedding that the caller has computed, to be copied into the pool.
+struct PoolItem {
+  EmbeddingKey key;
+  // [tokens, hidden], row-major, contiguous.
+  ConstBuffer rows;
+  uint64_t tokens = 0;
+  std::string metadata;
+  // Kept until the copy is over, so that `rows` stays valid whatever becomes of the handle.
+  std::shared_ptr<const void> owner;
+};
+
+enum class CopyOutcome : uint8_t {
+  kPending,
+  kCopied,
+  kPresent,  // it was ready already
+  kJoined,   // another is filling it; nothing was copied
+  kMissing,  // load: not in the host cache
+  kNoRoom,   // store: no pages
+  kFailed,   // sizes that do not fit; nothing was copied
+};
+
+// Copies under way; dropping the handle leaves them to end by themselves.
+using CopyHandle = std::shared_ptr<CopyOperation>;
+
 struct PoolOptions {
   Modality modality = Modality::kImage;
   // Bytes a row. Image and video rows of one size share a pool.
@@ -88,12 +120,15 @@ struct ControllerOptions {
   uint32_t max_eviction_batch = 100;
   // Evict by encoder cost saved instead of by least recent use.
   bool cost_aware_eviction = false;
-  // Default deadline of store look-ups.
+  // Deadline of prefetches.
   Duration lookup_timeout = std::chrono::milliseconds(500);
-  // Default deadline of publications.
+  // Pins of a prefetched request that nobody released are given back after so long.
+  Duration request_ttl = std::chrono::minutes(10);
+  // Deadline of publications.
   Duration publish_timeout = std::chrono::seconds(30);
   // A publish that the store confirmed need not ask it again for so long (± 25 %); 0: always asks.
   Duration publish_confirm = Duration::zero();
+  // Store calls in flight at once; at least 2 of each.
   size_t get_workers = 4;
   size_t put_workers = 2;
   uint64_t max_get_queue_bytes = uint64_t{1} << 30;
@@ -102,6 +137,12 @@ struct ControllerOptions {
   // Called as pool memory becomes usable; may be empty.
   std::function<void(const std::string& pool, uint64_t done_bytes, uint64_t total_bytes)> progress;
   uint64_t seed = 1;
+  // The ranks that serve together; null for one. Without all_rank_get only the lead, rank 0, has
+  // pools and a store: one host cache a node, not one a rank.
+  std::shared_ptr<TpGroup> tp_group;
+  bool all_rank_get = false;
+  // How long a rank waits for the others to agree.
+  Duration tp_timeout = std::chrono::seconds(1);
 };
 
 // What a controller stands on. Null members get defaults: threads of its own, the steady clock, no
@@ -110,6 +151,7 @@ struct ControllerParts {
   std::shared_ptr<EmbeddingStore> store;
   std::shared_ptr<Executor> get_executor;
   std::shared_ptr<Executor> put_executor;
+  std::shared_ptr<Executor> copy_executor;
   std::shared_ptr<Timer> timer;
   const Clock* clock = nullptr;
   std::shared_ptr<Metrics> metrics;
@@ -144,7 +186,7 @@ class EmbeddingCacheController {
  public:
   static Result<std::unique_ptr<EmbeddingCacheController>> Create(ControllerOptions options,
                                                                   ControllerParts parts);
-  // Close(now + 1 s).
+  // Close(now + 1 s), unless Close was called.
   ~EmbeddingCacheController();
 
   // Looks all items up, first here, then in the store in one batch, and answers each as soon as it
@@ -160,11 +202,16 @@ class EmbeddingCacheController {
   // known already.
   Status Prefetch(std::string_view req_id, const EmbeddingSpec& spec,
                   std::span<const LookupItem> items);
-  // kDone when every item is resolved, and for a request that is not known. kExpired when the
-  // deadline ended it.
+  // kDone when every item is resolved, and for a request that is not known; kExpired instead when
+  // the deadline, the lookup_timeout, was what ended it for some. With a TpGroup a collective call,
+  // and the same on every rank: pending while any rank's is, expired when the lead's is or when the
+  // ranks could not agree in time.
   PrefetchState CheckPrefetchProgress(std::string_view req_id) const;
-  // Per item; empty for a request that is not known.
+  // Per item, of this rank; empty for a request that is not known.
   std::vector<PrefetchOutcome> PrefetchOutcomes(std::string_view req_id) const;
+  // Which of the request's `items` items are ready; with a TpGroup a collective call, and only what
+  // is ready on every rank that fetches. All false when the ranks could not agree in time.
+  std::vector<bool> PrefetchMask(std::string_view req_id, size_t items) const;
   // Waits until the request is done, at most until `deadline`.
   PrefetchState WaitPrefetch(std::string_view req_id, TimePoint deadline) const;
   // Gives the request's pins back. NotFound for a request that is not known.
@@ -174,6 +221,18 @@ class EmbeddingCacheController {
   // store drops what it has, and what one node has all nodes get. Never waits. Read pins hold until
   // the store returns.
   InsertResult InsertBatch(std::span<const EmbeddingKey> keys);
+
+  // Copies embeddings into the host cache, where each is ready, and can be published, once its copy
+  // is done. Per item: see CopyOutcome. The pins of what is ready stay with the handle.
+  CopyHandle StoreToPoolAsync(const EmbeddingSpec& spec, std::vector<PoolItem> items);
+  // Copies one ready embedding to `destination`, which has to be of its size and to live until the
+  // operation is over; `owner` is kept until then.
+  CopyHandle LoadToDeviceAsync(const EmbeddingKey& key, MutableBuffer destination,
+                               std::shared_ptr<const void> owner);
+  // The outcomes, once all are known or `deadline` has passed (kPending then). Both waits are one.
+  static std::vector<CopyOutcome> WaitCopies(const CopyHandle& handle, TimePoint deadline);
+  // One pin a key, empty for those that are not ready: views of the pool, without a copy.
+  std::vector<Pin> GetPoolViews(std::span<const EmbeddingKey> keys);
 
   // A pin of what is in the host cache now, or an empty one.
   Pin TryPin(const EmbeddingKey& key);
@@ -195,8 +254,10 @@ class EmbeddingCacheController {
   // memory it uses. Idempotent.
   Status Close(TimePoint deadline);
 
- private:
+  // Defined in src/cache/controller_impl.h.
   struct Impl;
+
+ private:
   explicit EmbeddingCacheController(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };

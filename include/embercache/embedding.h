@@ -110,7 +110,7 @@ class Claim {
 
  private:
   friend class HostCache;
-  friend class EmbeddingCacheController;
+  friend struct ClaimAccess;
   // The memory, for a transfer that may outlive the claim.
   const std::shared_ptr<Block>& block() const;
   // Commit of what a store held: the trailer is there already.

@@ -149,8 +149,8 @@ struct BufferRegion {
 // throws. A batch call gives exactly one result an item, in the items' order; an item's failure
 // leaves the others alone. The same key twice in one batch is allowed: gets answer both, of puts
 // the first counts and the others answer kAlreadyPresent (kReplace: the last one's bytes stay).
-// Keys are 1 to kMaxKeyBytes bytes, any byte values; two different keys never meet, and no key reaches
-// outside the store. Empty or longer keys answer Invalid.
+// Keys are 1 to kMaxKeyBytes bytes, any byte values; two different keys never meet, and no key
+// reaches outside the store. Empty or longer keys answer Invalid.
 class EmbeddingStore {
  public:
   virtual ~EmbeddingStore() = default;

@@ -31,7 +31,7 @@ struct Metrics {
   prometheus::Family<prometheus::Histogram>& store_seconds;   // backend, op
   prometheus::Family<prometheus::Counter>& corruptions;       // backend
   prometheus::Family<prometheus::Counter>& incompatible;      // backend
-  prometheus::Family<prometheus::Counter>& nonfinite;         // modality
+  prometheus::Family<prometheus::Counter>& nonfinite;         // no label
   prometheus::Family<prometheus::Counter>& evictions;         // pool
   prometheus::Family<prometheus::Counter>& uncached;          // reason
   prometheus::Family<prometheus::Histogram>& stage_seconds;   // stage

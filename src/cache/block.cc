@@ -26,6 +26,7 @@ void Block::Seal(EmbeddingInfo info, bool from_store) {
   assert(payload_bytes > 0 && payload_bytes <= reserved_bytes_);
   assert(TrailerBlocks(info.metadata.size()) <= memory_.num_trailer_blocks());
   info_ = std::move(info);
+  from_store_ = from_store;
   memory_.Truncate(memory_.pool().PagesFor(payload_bytes));
   memory_.SetState(PageState::kReady);
   fill_buffers_.clear();

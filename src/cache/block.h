@@ -53,6 +53,9 @@ class Block {
     return ObjectBytes(info_.payload_bytes(), info_.metadata.size());
   }
 
+  // Read from a store, not computed here.
+  bool from_store() const { return from_store_; }
+
   // Until when a publish of this block need not ask the store again, and of which generation of
   // confirmations that is. Owned by GlobalCache.
   struct Confirmation {
@@ -66,10 +69,19 @@ class Block {
   const uint64_t reserved_bytes_;
   std::vector<MutableBuffer> fill_buffers_;
   EmbeddingInfo info_;
+  bool from_store_ = false;
   std::vector<ConstBuffer> payload_;
   mutable Mutex trailer_mutex_;
   mutable bool trailer_built_ GUARDED_BY(trailer_mutex_) = false;
   mutable Confirmation confirmation_;
+};
+
+// What look-ups do with a claim beyond its public face.
+struct ClaimAccess {
+  static const std::shared_ptr<Block>& block(const Claim& claim) { return claim.block(); }
+  static Result<Pin> CommitFetched(Claim& claim, uint64_t tokens, std::string metadata) {
+    return claim.CommitFetched(tokens, std::move(metadata));
+  }
 };
 
 }  // namespace embercache

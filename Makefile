@@ -1,0 +1,99 @@
+# The commands of the project; `make help` lists them. The Makefile calls scripts/ and CMake's presets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+# Where two servers of `make demo` meet.
+BACKEND ?= file
+
+PROGRAM := build/release/bin/embercache
+JOBS := $(shell nproc)
+# What the sanitizers build and run.
+CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all
+CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
+
+# Lets a second checkout on the machine use what ccache has of the first.
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= true
+
+.PHONY: help
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: program ## build and start an encode server with a demo model and a file store
+	@model=$$(scripts/demo-model | tail -n 1)
+	scripts/demo-media >/dev/null # for the curl line that the server prints
+	exec $(PROGRAM) serve --model "$$model" \
+	  --enable-mm-global-cache --file-store-dir .embercache/store
+
+.PHONY: demo
+demo: program ## two servers, one store: photographs encoded once, then served to both (BACKEND=file)
+	scripts/demo --backend $(BACKEND)
+
+.PHONY: test
+test: release models-and-media ## unit, conformance and integration tests
+	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
+
+.PHONY: check
+check: check-format check-tree check-asan check-tsan check-thread-safety ## all of the checks below
+
+.PHONY: check-format
+check-format: bootstrap ## formatting of the C++ files
+	git ls-files -z '*.h' '*.cc' | xargs -0 clang-format-19 --dry-run -Werror
+
+.PHONY: check-tree
+check-tree: bootstrap ## layers of src/, headers, no skipped tests, no machine's paths
+	scripts/check-tree
+
+.PHONY: check-asan
+check-asan: bootstrap ## unit and conformance tests under AddressSanitizer and UBSan
+	cmake --preset asan
+	cmake --build --preset asan --target $(CHECKED_TESTS)
+	$(CTEST) --test-dir build/asan --label-regex '^(unit|conformance)$$'
+
+# ThreadSanitizer cannot map its shadow where the kernel randomises addresses widely: setarch -R.
+.PHONY: check-tsan
+check-tsan: bootstrap ## unit and conformance tests under ThreadSanitizer
+	cmake --preset tsan
+	cmake --build --preset tsan --target $(CHECKED_TESTS)
+	setarch -R $(CTEST) --test-dir build/tsan --label-regex '^(unit|conformance)$$'
+
+.PHONY: check-thread-safety
+check-thread-safety: bootstrap ## build with clang, its warnings and its thread-safety analysis
+	cmake --preset thread-safety -D EMBERCACHE_BUILD_TESTS=OFF
+	cmake --build --preset thread-safety
+
+.PHONY: bench
+bench: bootstrap ## measure, and print the figures of docs/performance.md
+	cmake --preset release
+	cmake --build --preset release
+	scripts/bench
+
+.PHONY: format
+format: bootstrap ## format the C++ files
+	git ls-files -z '*.h' '*.cc' | xargs -0 clang-format-19 -i
+
+.PHONY: bootstrap
+bootstrap:
+	scripts/bootstrap
+
+.PHONY: models-and-media
+models-and-media: bootstrap
+	scripts/demo-model
+	scripts/demo-model --small
+	scripts/demo-media
+
+# The release build without the benchmarks, which `make bench` adds.
+.PHONY: release-configured
+release-configured: bootstrap
+	cmake --preset release -D EMBERCACHE_BUILD_BENCH=OFF
+
+.PHONY: release
+release: release-configured
+	cmake --build --preset release
+
+.PHONY: program
+program: release-configured
+	cmake --build --preset release --target bin/embercache
