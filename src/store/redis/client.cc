@@ -56,7 +56,7 @@ Result<std::unique_ptr<Client>> Client::Create(const RedisConfig& config, const 
   return std::unique_ptr<Client>(new Client(std::move(reactor)));
 }
 
-void Client::Run(std::span<Request* const> requests, const CallContext& context) {
+void Client::Run(std::span<Request* const> requests, const CallContext& context) noexcept {
   if (requests.empty()) return;
   static std::atomic<uint64_t> next_id{1};
   Call call;

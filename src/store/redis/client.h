@@ -44,8 +44,9 @@ class Client {
 
   // Sends all requests, and returns when each has its answer or its status: by the deadline, plus
   // what it takes to detach the requests' memory from their connections. A request that was on a
-  // connection that broke is sent once more.
-  void Run(std::span<Request* const> requests, const CallContext& context);
+  // connection that broke is sent once more. Ends the process where there is no memory for its own
+  // notes, since others' requests may be in its hands.
+  void Run(std::span<Request* const> requests, const CallContext& context) noexcept;
 
   ClientState state() const;
 

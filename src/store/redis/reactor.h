@@ -106,6 +106,7 @@ class Client::Reactor final : public Server::Host {
   void SendTo(Server& server, Request& request);
   Server* Route(const Request& request);
   void Complete(Request& request, Status status);
+  void OnDemoted(Server& server, const Status& why);
   bool Redirect(Server& server, Request& request, std::string_view error);
   void Restart(Request& request);
 
@@ -136,6 +137,7 @@ class Client::Reactor final : public Server::Host {
   Server* slots_asked_ = nullptr;
   TimePoint slots_wanted_at_ = TimePoint::max();
   TimePoint slots_answered_at_{};
+  TimePoint demotion_heard_at_{};
 
   LogLimiter log_limiter_;
   mutable Mutex state_mutex_;
