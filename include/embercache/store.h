@@ -16,6 +16,9 @@
 
 namespace embercache {
 
+// The longest key.
+inline constexpr size_t kMaxKeyBytes = 512;
+
 // What tells one object under a key from the next one under the same key: inode and times of a
 // file, the generation of a Redis object. Opaque; equality is all that it is for.
 struct ObjectVersion {
