@@ -10,7 +10,7 @@ BACKEND ?= file
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
-CHECKED_TESTS := tests/unit/all tests/conformance/all
+CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
 # Lets a second checkout on the machine use what ccache has of the first.
