@@ -10,7 +10,7 @@ BACKEND ?= file
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
-CHECKED_TESTS := tests/unit/all tests/conformance/all
+CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
 # Lets a second checkout on the machine use what ccache has of the first.
@@ -24,6 +24,7 @@ help: ## list these commands
 .PHONY: run
 run: program ## build and start an encode server with a demo model and a file store
 	@model=$$(scripts/demo-model | tail -n 1)
+	scripts/demo-media >/dev/null # for the curl line that the server prints
 	exec $(PROGRAM) serve --model "$$model" \
 	  --enable-mm-global-cache --file-store-dir .embercache/store
 

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,7 +26,13 @@ struct ClientState {
   std::vector<std::string> servers;  // of a Cluster the masters; else the one
 };
 
-// Requests to one server or to a Cluster, from any thread; one thread of its own does all I/O.
+// Requests to one server or to a Cluster, from any thread.
+//
+// One thread at a time has the part of driving the reactor, which does all I/O. A caller that finds
+// it free takes it for the length of its call, so that a lone call costs no switch of threads; the
+// answers of the others' calls come in on the way. It then hands the part to another caller that
+// still waits, or to the client's own thread where connections are being made or old answers come
+// in. That thread also looks after idle connections now and then.
 class Client {
  public:
   // Connects in the background. Invalid for certificates that cannot be used and a socket's path
@@ -45,16 +49,25 @@ class Client {
 
   ClientState state() const;
 
-  // Answers all requests with Cancelled, now and from now on. Idempotent.
+  // Answers all requests with Cancelled, now and from now on. Idempotent; not from two threads.
   void Stop();
 
  private:
   class Reactor;
   explicit Client(std::unique_ptr<Reactor> reactor);
 
-  const std::unique_ptr<Reactor> reactor_;
-  Mutex stop_mutex_;
-  std::thread thread_ GUARDED_BY(stop_mutex_);
+  void Watch();
+  void Drive(Call& call, const CallContext& context);
+  bool WaitFor(Call& call, const CallContext& context);
+  void PassOn();
+
+  const std::unique_ptr<Reactor> reactor_;  // used by who drives
+  Mutex mutex_;
+  CondVar part_changed_;
+  bool driven_ GUARDED_BY(mutex_) = false;
+  TimePoint next_look_ GUARDED_BY(mutex_);  // when the client's own thread should drive
+  bool stopped_ GUARDED_BY(mutex_) = false;
+  std::thread watcher_;
 };
 
 }  // namespace embercache::redis

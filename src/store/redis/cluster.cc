@@ -104,9 +104,9 @@ Status StatusOfError(std::string_view error) {
   std::string message = fmt::format("the server says {}", error.substr(0, 200));
   if (code == "OOM" || code == "MISCONF") return Status::ResourceExhausted(std::move(message));
   if (code == "WRONGTYPE") return Status::Corruption(std::move(message));
-  constexpr std::array<std::string_view, 8> kPassing = {
-      "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "READONLY", "NOREPLICAS",
-      "EXECABORT"};
+  constexpr std::array<std::string_view, 10> kPassing = {
+      "ASK",      "BUSY",  "CLUSTERDOWN", "EXECABORT", "LOADING", "MASTERDOWN",
+      "NOREPLICAS", "MOVED", "READONLY",    "TRYAGAIN"};
   const bool passes = std::find(kPassing.begin(), kPassing.end(), code) != kPassing.end();
   return {StatusCode::kUnavailable, std::move(message), passes};
 }

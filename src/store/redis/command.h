@@ -27,6 +27,8 @@ struct Wire {
 // Writes commands for one Wire, as arrays of bulk strings.
 class CommandWriter {
  public:
+  CommandWriter() { wire_.text.reserve(kUsualTextBytes); }
+
   CommandWriter& Add(std::initializer_list<std::string_view> words);
   CommandWriter& Add(std::span<const std::string_view> words);
 
@@ -45,6 +47,7 @@ class CommandWriter {
   void Append(std::string_view text) { wire_.text.insert(wire_.text.end(), text.begin(), text.end()); }
   void AppendLength(char type, uint64_t length);
 
+  static constexpr size_t kUsualTextBytes = 320;
   struct Payload {
     size_t text_before;  // bytes of text that go out before it
     ConstBuffer bytes;

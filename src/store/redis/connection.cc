@@ -379,7 +379,11 @@ void Connection::EndReply(TimePoint now) {
 void Connection::CheckTime(TimePoint now) {
   if (phase_ == Phase::kClosed || now < next_check()) return;
   if (phase_ != Phase::kReady) {
-    Close(Status::Unavailable("the server did not greet within 3 s"));
+    const char* const missing = phase_ == Phase::kConnecting  ? "connection"
+                                : phase_ == Phase::kHandshake ? "TLS handshake"
+                                                              : "answer to HELLO";
+    Close(Status::Unavailable(fmt::format("no {} within {} s", missing,
+                                          kConnectTimeout / std::chrono::seconds(1))));
   } else {
     Close(Status::Unavailable(fmt::format("the server has been silent for {} s",
                                           (now - progress_at_) / std::chrono::seconds(1))));

@@ -66,6 +66,8 @@ class Connection {
 
   bool closed() const { return phase_ == Phase::kClosed; }
   bool ready() const { return phase_ == Phase::kReady; }
+  // Events are to be expected.
+  bool busy() const { return !closed() && (!ready() || !in_flight_.empty()); }
   TimePoint ready_since() const { return ready_since_; }
   const ServerInfo& info() const { return info_; }
   uint64_t bytes_in_flight() const { return bytes_in_flight_; }

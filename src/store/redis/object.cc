@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
-
-#include "embercache/digest.h"
 
 namespace embercache::redis {
 namespace {
@@ -74,7 +73,7 @@ Result<Head> Head::Decode(std::span<const std::byte> bytes) {
   return head;
 }
 
-uint64_t KeyCheck(std::string_view key) { return GetNumber<uint64_t>(Sha256Of(key).bytes.data()); }
+uint64_t KeyCheck(std::string_view key) { return XXH3_64bits(key.data(), key.size()); }
 
 ObjectVersion NewGeneration() {
   ObjectVersion generation;

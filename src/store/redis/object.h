@@ -41,7 +41,7 @@ struct Head {
   bool operator==(const Head&) const = default;
 };
 
-// 64 bits of the key's SHA-256, so that a value is never taken for another key's.
+// XXH3-64 of the key, so that a value is not taken for another key's. Against accidents, no proof.
 uint64_t KeyCheck(std::string_view key);
 
 // A generation that no other object has: 128 random bits.

@@ -10,17 +10,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <csignal>
-#include <set>
-
-#include "src/store/redis/resolve.h"
 
 namespace embercache::redis {
 namespace {
-
-// Longer sleeps than this are cut in pieces, so that a clock that jumps is noticed.
-constexpr Duration kLongestWait = std::chrono::seconds(1);
 
 Status StoppedStatus() { return Status::Cancelled("the store is closed"); }
 
@@ -32,12 +24,10 @@ Inbox::~Inbox() {
   if (fd_ >= 0) close(fd_);
 }
 
-bool Inbox::Add(Call& call) {
+void Inbox::Add(Call& call) {
   MutexLock lock(mutex_);
-  if (stopped_) return false;
   content_.calls.push_back(&call);
   Wake();
-  return true;
 }
 
 void Inbox::Cancel(uint64_t call_id) {
@@ -68,6 +58,11 @@ Inbox::Content Inbox::Take() {
   return std::exchange(content_, {});
 }
 
+Call* Inbox::first_call() {
+  MutexLock lock(mutex_);
+  return content_.calls.empty() ? nullptr : content_.calls.front();
+}
+
 void Inbox::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
@@ -91,15 +86,12 @@ Client::Reactor::Reactor(const RedisConfig& config, std::shared_ptr<TlsContext> 
 
 Client::Reactor::~Reactor() { close(epoll_fd_); }
 
-void Client::Reactor::Loop() {
-  while (!stopped_) {
-    TickServers();
-    dropped_.clear();
-    Wait();
-    TakeInbox();
-    GiveUpLate();
-  }
-  for (Call* const call : std::vector<Call*>(calls_)) GiveUp(*call, StoppedStatus());
+void Client::Reactor::Turn(Duration longest) {
+  now_ = clock_.Now();
+  TickServers();
+  dropped_.clear();
+  Wait(longest);
+  GiveUpLate();
 }
 
 void Client::Reactor::TickServers() {
@@ -112,7 +104,13 @@ void Client::Reactor::TickServers() {
   }
 }
 
-void Client::Reactor::Wait() {
+bool Client::Reactor::busy() const {
+  return std::any_of(servers_.begin(), servers_.end(),
+                     [](const auto& entry) { return entry.second->busy(); });
+}
+
+TimePoint Client::Reactor::next_due() const {
+  if (work_added_) return now_;
   TimePoint next = TimePoint::max();
   bool any_up = false;
   for (const auto& [name, server] : servers_) {
@@ -121,20 +119,27 @@ void Client::Reactor::Wait() {
   }
   for (const Call* const call : calls_) next = std::min(next, call->deadline);
   if (any_up && slots_asked_ == nullptr) next = std::min(next, slots_wanted_at_);
-  int timeout_ms = -1;
-  if (work_added_) {
-    timeout_ms = 0;
-  } else if (next != TimePoint::max()) {
-    const Duration wait = std::clamp(next - clock_.Now(), Duration(0), kLongestWait);
-    timeout_ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count());
-  }
+  return next;
+}
+
+void Client::Reactor::Wait(Duration longest) {
+  const TimePoint due = next_due();
+  if (due != TimePoint::max()) longest = std::min(longest, due - clock_.Now());
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(std::max(longest, Duration(0)));
   std::array<epoll_event, 64> events;
-  const int count = epoll_wait(epoll_fd_, events.data(), events.size(), timeout_ms);
+  const int count =
+      epoll_wait(epoll_fd_, events.data(), events.size(), static_cast<int>(timeout.count()));
   now_ = clock_.Now();
+  bool inbox_has_more = false;
   for (int i = 0; i < count; ++i) {
-    auto* const connection = static_cast<Connection*>(events[static_cast<size_t>(i)].data.ptr);
-    if (connection != nullptr) connection->Handle(events[static_cast<size_t>(i)].events, now_);
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    if (event.data.ptr == nullptr) {
+      inbox_has_more = true;
+    } else {
+      static_cast<Connection*>(event.data.ptr)->Handle(event.events, now_);
+    }
   }
+  if (inbox_has_more) TakeInbox();
 }
 
 void Client::Reactor::TakeInbox() {
@@ -150,10 +155,13 @@ void Client::Reactor::TakeInbox() {
     if (server == servers_.end()) continue;
     server->second->SetAddresses(std::move(resolved.addresses), now_);
   }
-  stopped_ |= content.stop;
+  if (!content.stop) return;
+  stopped_ = true;
+  for (Call* const call : std::vector<Call*>(calls_)) GiveUp(*call, StoppedStatus());
 }
 
 void Client::Reactor::Begin(Call& call) {
+  now_ = clock_.Now();
   calls_.push_back(&call);
   call.left = call.requests.size() + 1;  // one for this function
   for (Request* const request : call.requests) {
@@ -191,77 +199,12 @@ void Client::Reactor::Answered(Call& call) {
   std::erase(calls_, &call);
   MutexLock lock(call.mutex);
   call.finished = true;
-  call.finished_changed.NotifyAll();
+  call.changed.NotifyAll();
 }
 
 ClientState Client::Reactor::state() const {
   MutexLock lock(state_mutex_);
   return state_;
-}
-
-Client::Client(std::unique_ptr<Reactor> reactor) : reactor_(std::move(reactor)) {
-  // Signals are for the application's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  MutexLock lock(stop_mutex_);
-  thread_ = std::thread([this] { reactor_->Loop(); });
-  pthread_setname_np(thread_.native_handle(), "ec-redis");
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-Client::~Client() { Stop(); }
-
-Result<std::unique_ptr<Client>> Client::Create(const RedisConfig& config, const Clock& clock) {
-  EMBERCACHE_RETURN_IF_ERROR(AddressesWithoutLookup(config.endpoint).status());
-  std::shared_ptr<TlsContext> tls;
-  if (config.tls) {
-    EMBERCACHE_ASSIGN_OR_RETURN(tls, TlsContext::Create(config));
-  }
-  const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_fd < 0) return Status::FromErrno(errno, "redis: epoll_create1");
-  auto reactor = std::make_unique<Reactor>(config, std::move(tls), clock, epoll_fd);
-  if (reactor->inbox().fd() < 0) return Status::ResourceExhausted("redis: no eventfd to be had");
-  return std::unique_ptr<Client>(new Client(std::move(reactor)));
-}
-
-void Client::Run(std::span<Request* const> requests, const CallContext& context) {
-  if (requests.empty()) return;
-  static std::atomic<uint64_t> next_id{1};
-  Call call;
-  call.id = next_id.fetch_add(1, std::memory_order_relaxed);
-  call.requests = requests;
-  call.deadline = context.deadline;
-  if (!reactor_->inbox().Add(call)) {
-    for (Request* const request : requests) request->status = StoppedStatus();
-    return;
-  }
-  bool watch_cancelled = context.cancelled != nullptr;
-  MutexLock lock(call.mutex);
-  // No deadline of its own: the reactor keeps it, and the memory is in use until it says so.
-  while (!call.finished) {
-    if (!watch_cancelled) {
-      call.finished_changed.Wait(call.mutex);
-      continue;
-    }
-    (void)call.finished_changed.WaitUntil(call.mutex,
-                                          SteadyClock().Now() + std::chrono::milliseconds(10));
-    if (!call.finished && context.cancelled->load(std::memory_order_relaxed)) {
-      watch_cancelled = false;
-      lock.Unlock();
-      reactor_->inbox().Cancel(call.id);
-      lock.Lock();
-    }
-  }
-}
-
-ClientState Client::state() const { return reactor_->state(); }
-
-void Client::Stop() {
-  MutexLock lock(stop_mutex_);
-  if (!thread_.joinable()) return;
-  reactor_->inbox().Stop();
-  thread_.join();
 }
 
 }  // namespace embercache::redis

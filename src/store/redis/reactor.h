@@ -22,8 +22,9 @@ struct Call {
   size_t left = 0;  // requests without an answer; the reactor's own
 
   Mutex mutex;
-  CondVar finished_changed;
+  CondVar changed;
   bool finished GUARDED_BY(mutex) = false;
+  bool drives GUARDED_BY(mutex) = false;  // its caller has to drive the reactor from now on
 };
 
 // What other threads have for the reactor, and the eventfd that wakes it. Outlives the reactor
@@ -47,13 +48,14 @@ class Inbox {
   Inbox& operator=(const Inbox&) = delete;
 
   int fd() const { return fd_; }
-  // False once stopped.
-  bool Add(Call& call);
+  void Add(Call& call);
   void Cancel(uint64_t call_id);
   void Add(Addresses resolved);
   void Stop();
-  // Takes all that is there. After `stop`, Add refuses.
+  // Takes all that is there. After `stop` nothing is added any more.
   Content Take();
+  // The first call that nobody has begun.
+  Call* first_call();
 
  private:
   void Wake();
@@ -64,17 +66,29 @@ class Inbox {
   bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
-// The client's thread: connections, routing, redirections, deadlines.
+// Connections, routing, redirections, deadlines. Used by one thread at a time, but for what is said
+// to be thread-safe.
 class Client::Reactor final : public Server::Host {
  public:
   Reactor(const RedisConfig& config, std::shared_ptr<TlsContext> tls, const Clock& clock,
           int epoll_fd);
   ~Reactor();
 
-  void Loop();
-  Inbox& inbox() { return *inbox_; }
-  const Clock& clock() const { return clock_; }
-  ClientState state() const;
+  // Sends what is due, waits for events up to `longest`, and does what they ask for.
+  void Turn(Duration longest);
+  void Begin(Call& call);
+  void GiveUp(Call& call, const Status& why);
+  // A call that waits for answers, or one that waits to begin; null without any.
+  Call* waiting_call() { return calls_.empty() ? inbox_->first_call() : calls_.front(); }
+  // Something is under way that no call waits for.
+  bool busy() const;
+  // When Turn will have something to do without any event.
+  TimePoint next_due() const;
+  bool stopped() const { return stopped_; }
+
+  Inbox& inbox() { return *inbox_; }               // thread-safe
+  const Clock& clock() const { return clock_; }    // thread-safe
+  ClientState state() const;                       // thread-safe
 
   void OnReplied(Server& server, Connection& connection, Request& request) override;
   void OnUnanswered(Server& server, Request& request, const Status& why, bool retry) override;
@@ -82,10 +96,8 @@ class Client::Reactor final : public Server::Host {
   void Resolve(Server& server) override;
 
  private:
-  void Wait();
+  void Wait(Duration longest);
   void TakeInbox();
-  void Begin(Call& call);
-  void GiveUp(Call& call, const Status& why);
   void GiveUpLate();
   void Answered(Call& call);
   void TickServers();

@@ -25,6 +25,20 @@ using redis::ObjectName;
 using redis::RedisConfig;
 using redis::Session;
 
+// Operations on one key follow each other, in their order; the others go together.
+template <typename Item>
+std::vector<std::vector<size_t>> WavesOf(std::span<const Item> items,
+                                         std::span<const size_t> open) {
+  std::vector<std::vector<size_t>> waves;
+  std::map<std::string_view, size_t> seen;
+  for (const size_t i : open) {
+    const size_t wave = seen[items[i].key]++;
+    if (wave == waves.size()) waves.emplace_back();
+    waves[wave].push_back(i);
+  }
+  return waves;
+}
+
 class RedisStore final : public EmbeddingStore {
  public:
   RedisStore(RedisConfig config, std::unique_ptr<Client> client, const Clock& clock)
@@ -102,15 +116,8 @@ std::vector<PutResult> RedisStore::BatchPutFromMultiBuffers(std::span<const PutI
                                                             const CallContext& context) {
   std::vector<PutResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  // Puts of one key follow each other, the others go together.
-  std::vector<std::vector<size_t>> waves;
-  std::map<std::string_view, size_t> puts_of_key;
-  for (const size_t i : Admit(items, context, pass, results)) {
-    const size_t wave = puts_of_key[items[i].key]++;
-    if (wave == waves.size()) waves.emplace_back();
-    waves[wave].push_back(i);
-  }
-  for (const std::vector<size_t>& wave : waves) {
+  const std::vector<size_t> open = Admit(items, context, pass, results);
+  for (const std::vector<size_t>& wave : WavesOf(items, open)) {
     redis::PutObjects(Session{*client_, config_, context}, items, wave, results);
   }
   return results;
@@ -141,11 +148,8 @@ struct Removal {
   }
 };
 
-std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> items,
-                                                  const CallContext& context) {
-  std::vector<RemoveResult> results(items.size());
-  const CallGate::Pass pass = gate_.Enter();
-  const std::vector<size_t> open = Admit(items, context, pass, results);
+void RemoveEach(const Session& session, std::span<const RemoveItem> items,
+                std::span<const size_t> open, std::vector<RemoveResult>& results) {
   std::vector<Removal> removals(open.size());
   std::vector<std::unique_ptr<Guarded>> operations;
   for (size_t i = 0; i < open.size(); ++i) {
@@ -156,7 +160,7 @@ std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> it
           return removal.Decide(name, found, commands);
         }));
   }
-  RunGuarded(Session{*client_, config_, context}, operations);
+  RunGuarded(session, operations);
   for (size_t i = 0; i < open.size(); ++i) {
     RemoveResult& result = results[open[i]];
     if (operations[i]->outcome() == Guarded::Outcome::kDone) {
@@ -172,6 +176,16 @@ std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> it
     } else {
       result.status = operations[i]->status();
     }
+  }
+}
+
+std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> items,
+                                                  const CallContext& context) {
+  std::vector<RemoveResult> results(items.size());
+  const CallGate::Pass pass = gate_.Enter();
+  const std::vector<size_t> open = Admit(items, context, pass, results);
+  for (const std::vector<size_t>& wave : WavesOf(items, open)) {
+    RemoveEach(Session{*client_, config_, context}, items, wave, results);
   }
   return results;
 }

@@ -155,7 +155,8 @@ void Client::Reactor::OnChanged(Server& server) {
   if (cluster_ && (slots_.empty() || server.down())) WantSlots();
   if (server.down()) {
     if (const uint64_t records = log_limiter_.Admit(now_); records > 0) {
-      LOG_WARNING("redis: {} ({} such records)", server.last_error().message(), records);
+      LOG_WARNING("redis: {}{}", server.last_error().message(),
+                  records > 1 ? fmt::format(" ({} such records)", records) : "");
     }
   }
   Publish();

@@ -38,6 +38,11 @@ bool Server::up() const {
                      [](const auto& connection) { return connection->ready(); });
 }
 
+bool Server::busy() const {
+  return resolving_ || std::any_of(connections_.begin(), connections_.end(),
+                                   [](const auto& connection) { return connection->busy(); });
+}
+
 Status Server::Submit(Request& request) {
   if (down()) return last_error_;
   waiting_[static_cast<size_t>(request.lane)].push_back(&request);

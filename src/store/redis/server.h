@@ -38,6 +38,8 @@ class Server final : public Connection::Owner {
   // Not up, and the last attempt to change that failed.
   bool down() const { return failures_ > 0 && !up(); }
   const Status& last_error() const { return last_error_; }
+  // A connection is being made, or answers are to come.
+  bool busy() const;
   // Of a server that is or was up.
   const ServerInfo& info() const { return info_; }
 
