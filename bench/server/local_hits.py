@@ -23,9 +23,8 @@ def photographs(media, seed):
     items = []
     for name in PHOTOGRAPHS:
         picture = Image.open(media / name).convert("RGB").resize((2560, 1440), Image.Resampling.BICUBIC)
-        picture.putpixel((0, 0), (seed, seed, seed))
         file = io.BytesIO()
-        picture.save(file, "JPEG", quality=90)
+        picture.save(file, "JPEG", quality=90, comment=str(seed))
         items.append(ec_server.image_item(file.getvalue()))
     return items
 

@@ -44,9 +44,9 @@ class RedisClusterStoreTest : public testing::Test {
     ASSERT_FALSE(reply.is_error) << reply.text;
   }
   void Migrate(size_t from, size_t to, const std::string& redis_key) {
-    const auto reply =
-        cluster_.server(from).Ask({"MIGRATE", "127.0.0.1", std::to_string(cluster_.server(to).port()),
-                                   redis_key, "0", "30000"});
+    const auto reply = cluster_.server(from).Ask({"MIGRATE", "127.0.0.1",
+                                                  std::to_string(cluster_.server(to).port()),
+                                                  redis_key, "0", "30000"});
     ASSERT_FALSE(reply.is_error) << reply.text;
   }
 

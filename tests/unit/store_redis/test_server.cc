@@ -71,15 +71,27 @@ TestServer::TestServer(Options options) : options_(std::move(options)), port_(Fr
   Start();
 }
 
-TestServer::~TestServer() { Kill(); }
+TestServer::~TestServer() {
+  Kill();
+}
 
 void TestServer::Start() {
   const bool tls = !options_.certificates.empty();
-  std::vector<std::string> words = {Program(options_.software), "--port",
+  std::vector<std::string> words = {Program(options_.software),
+                                    "--port",
                                     tls ? "0" : std::to_string(port_),
-                                    "--bind", "127.0.0.1", "--unixsocket", socket_path(),
-                                    "--save", "", "--appendonly", "no", "--dir", folder_.path(),
-                                    "--logfile", folder_.path() + "/log"};
+                                    "--bind",
+                                    "127.0.0.1",
+                                    "--unixsocket",
+                                    socket_path(),
+                                    "--save",
+                                    "",
+                                    "--appendonly",
+                                    "no",
+                                    "--dir",
+                                    folder_.path(),
+                                    "--logfile",
+                                    folder_.path() + "/log"};
   if (tls) {
     const std::string& folder = options_.certificates;
     for (const std::string& word :
@@ -132,9 +144,13 @@ void TestServer::Kill() {
   unlink(socket_path().c_str());
 }
 
-void TestServer::Pause() { kill(pid_, SIGSTOP); }
+void TestServer::Pause() {
+  kill(pid_, SIGSTOP);
+}
 
-void TestServer::Resume() { kill(pid_, SIGCONT); }
+void TestServer::Resume() {
+  kill(pid_, SIGCONT);
+}
 
 WitnessReply TestServer::Ask(const std::vector<std::string>& words) {
   std::vector<const char*> pointers;
@@ -143,8 +159,8 @@ WitnessReply TestServer::Ask(const std::vector<std::string>& words) {
     pointers.push_back(word.data());
     lengths.push_back(word.size());
   }
-  auto* const reply = static_cast<redisReply*>(redisCommandArgv(
-      context_, static_cast<int>(words.size()), pointers.data(), lengths.data()));
+  auto* const reply = static_cast<redisReply*>(
+      redisCommandArgv(context_, static_cast<int>(words.size()), pointers.data(), lengths.data()));
   if (reply == nullptr) Fail("no answer to " + words[0] + ": " + context_->errstr);
   const WitnessReply converted = Convert(*reply);
   freeReplyObject(reply);
@@ -171,8 +187,9 @@ void MakeCertificates(const std::string& folder) {
     std::ofstream(folder + "/" + name + ".names")
         << "subjectAltName=" << (name == "server" ? "IP:127.0.0.1,DNS:localhost" : "DNS:elsewhere");
     run("req" + key + " -subj /CN=" + name + " -keyout " + name + ".key -out " + name + ".csr");
-    run("x509 -req -in " + name + ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile " +
-        name + ".names -out " + name + ".pem");
+    run("x509 -req -in " + name +
+        ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile " + name + ".names -out " +
+        name + ".pem");
   }
 }
 
