@@ -9,6 +9,8 @@ BACKEND ?= file
 
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
+# What the sanitizers build and run.
+CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
 # Lets a second checkout on the machine use what ccache has of the first.
@@ -22,6 +24,7 @@ help: ## list these commands
 .PHONY: run
 run: program ## build and start an encode server with a demo model and a file store
 	@model=$$(scripts/demo-model | tail -n 1)
+	scripts/demo-media >/dev/null # for the curl line that the server prints
 	exec $(PROGRAM) serve --model "$$model" \
 	  --enable-mm-global-cache --file-store-dir .embercache/store
 
@@ -47,19 +50,19 @@ check-tree: bootstrap ## layers of src/, headers, no skipped tests, no machine's
 .PHONY: check-asan
 check-asan: bootstrap ## unit and conformance tests under AddressSanitizer and UBSan
 	cmake --preset asan
-	cmake --build --preset asan
+	cmake --build --preset asan --target $(CHECKED_TESTS)
 	$(CTEST) --test-dir build/asan --label-regex '^(unit|conformance)$$'
 
 # ThreadSanitizer cannot map its shadow where the kernel randomises addresses widely: setarch -R.
 .PHONY: check-tsan
 check-tsan: bootstrap ## unit and conformance tests under ThreadSanitizer
 	cmake --preset tsan
-	cmake --build --preset tsan
+	cmake --build --preset tsan --target $(CHECKED_TESTS)
 	setarch -R $(CTEST) --test-dir build/tsan --label-regex '^(unit|conformance)$$'
 
 .PHONY: check-thread-safety
 check-thread-safety: bootstrap ## build with clang, its warnings and its thread-safety analysis
-	cmake --preset thread-safety
+	cmake --preset thread-safety -D EMBERCACHE_BUILD_TESTS=OFF
 	cmake --build --preset thread-safety
 
 .PHONY: bench

@@ -128,6 +128,7 @@ struct ControllerOptions {
   Duration publish_timeout = std::chrono::seconds(30);
   // A publish that the store confirmed need not ask it again for so long (± 25 %); 0: always asks.
   Duration publish_confirm = Duration::zero();
+  // Store calls in flight at once; at least 2 of each.
   size_t get_workers = 4;
   size_t put_workers = 2;
   uint64_t max_get_queue_bytes = uint64_t{1} << 30;
@@ -185,7 +186,7 @@ class EmbeddingCacheController {
  public:
   static Result<std::unique_ptr<EmbeddingCacheController>> Create(ControllerOptions options,
                                                                   ControllerParts parts);
-  // Close(now + 1 s).
+  // Close(now + 1 s), unless Close was called.
   ~EmbeddingCacheController();
 
   // Looks all items up, first here, then in the store in one batch, and answers each as soon as it
@@ -201,9 +202,10 @@ class EmbeddingCacheController {
   // known already.
   Status Prefetch(std::string_view req_id, const EmbeddingSpec& spec,
                   std::span<const LookupItem> items);
-  // kDone when every item is resolved, and for a request that is not known. kExpired when the
-  // deadline ended it. With a TpGroup a collective call, and the same on every rank: pending while
-  // any rank's is, expired when the lead's is or when the ranks could not agree in time.
+  // kDone when every item is resolved, and for a request that is not known; kExpired instead when
+  // the deadline, the lookup_timeout, was what ended it for some. With a TpGroup a collective call,
+  // and the same on every rank: pending while any rank's is, expired when the lead's is or when the
+  // ranks could not agree in time.
   PrefetchState CheckPrefetchProgress(std::string_view req_id) const;
   // Per item, of this rank; empty for a request that is not known.
   std::vector<PrefetchOutcome> PrefetchOutcomes(std::string_view req_id) const;

@@ -52,7 +52,13 @@ ThreadPool::ThreadPool(std::string name, size_t threads) : state_(std::make_shar
 }
 
 ThreadPool::~ThreadPool() {
-  (void)Stop(TimePoint::max());
+  bool stopped = false;
+  {
+    MutexLock lock(state_->mutex);
+    stopped = state_->stopping;
+  }
+  // After a Stop this may be one of the threads it left behind: it cannot wait for itself.
+  if (!stopped) (void)Stop(TimePoint::max());
 }
 
 void ThreadPool::Post(std::function<void()> task) {
@@ -86,7 +92,6 @@ struct ThreadTimer::State {
   uint64_t next_id GUARDED_BY(mutex) = 1;
   std::multimap<TimePoint, std::pair<uint64_t, std::function<void()>>> tasks GUARDED_BY(mutex);
   std::map<uint64_t, TimePoint> due GUARDED_BY(mutex);
-  std::thread thread;
 
   void Run() {
     MutexLock lock(mutex);
@@ -111,9 +116,9 @@ struct ThreadTimer::State {
   }
 };
 
-ThreadTimer::ThreadTimer() : state_(std::make_unique<State>()) {
-  state_->thread = std::thread([state = state_.get()] { state->Run(); });
-  pthread_setname_np(state_->thread.native_handle(), "timer");
+ThreadTimer::ThreadTimer() : state_(std::make_shared<State>()) {
+  thread_ = std::thread([state = state_] { state->Run(); });
+  pthread_setname_np(thread_.native_handle(), "timer");
 }
 
 ThreadTimer::~ThreadTimer() {
@@ -122,7 +127,11 @@ ThreadTimer::~ThreadTimer() {
     state_->stopping = true;
   }
   state_->changed.NotifyAll();
-  state_->thread.join();
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();  // what it ran held the last reference; it ends when that returns
+  } else {
+    thread_.join();
+  }
 }
 
 uint64_t ThreadTimer::Schedule(TimePoint when, std::function<void()> task) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "embercache/clock.h"
 #include "embercache/status.h"
@@ -51,7 +52,7 @@ class ThreadPool final : public Executor {
 class ThreadTimer final : public Timer {
  public:
   ThreadTimer();
-  // Drops what has not run, waits for what is running.
+  // Drops what has not run, waits for what is running, unless that is what destroys the timer.
   ~ThreadTimer() override;
 
   uint64_t Schedule(TimePoint when, std::function<void()> task) override;
@@ -59,7 +60,8 @@ class ThreadTimer final : public Timer {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
+  std::thread thread_;
 };
 
 }  // namespace embercache

@@ -1,7 +1,6 @@
 #include "src/cache/bad_keys.h"
 
-// Invariant: every key in keys_ has exactly one item of its number in order_; items of order_ whose
-// number is not the key's are left-overs of Erase, dropped when they come to the front.
+// Invariant: keys_ maps each key of order_ to its place there.
 
 namespace embercache {
 namespace {
@@ -10,12 +9,10 @@ constexpr Duration kRemovalInterval = std::chrono::milliseconds(100);
 
 bool BadKeys::Add(const EmbeddingKey& key) {
   MutexLock lock(mutex_);
-  const auto [it, inserted] = keys_.try_emplace(key, next_);
-  if (!inserted) return false;
-  order_.emplace_back(next_++, key);
-  while (order_.size() > capacity_) {
-    const auto oldest = keys_.find(order_.front().second);
-    if (oldest != keys_.end() && oldest->second == order_.front().first) keys_.erase(oldest);
+  if (keys_.contains(key)) return false;
+  keys_.emplace(key, order_.insert(order_.end(), key));
+  if (keys_.size() > capacity_) {
+    keys_.erase(order_.front());
     order_.pop_front();
   }
   return true;
@@ -28,7 +25,10 @@ bool BadKeys::Contains(const EmbeddingKey& key) const {
 
 void BadKeys::Erase(const EmbeddingKey& key) {
   MutexLock lock(mutex_);
-  keys_.erase(key);
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return;
+  order_.erase(found->second);
+  keys_.erase(found);
 }
 
 size_t BadKeys::size() const {

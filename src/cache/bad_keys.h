@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <unordered_map>
 
 #include "embercache/clock.h"
@@ -28,9 +28,9 @@ class BadKeys {
  private:
   const size_t capacity_;
   mutable Mutex mutex_;
-  std::unordered_map<EmbeddingKey, uint64_t, EmbeddingKeyHash> keys_ GUARDED_BY(mutex_);
-  std::deque<std::pair<uint64_t, EmbeddingKey>> order_ GUARDED_BY(mutex_);
-  uint64_t next_ GUARDED_BY(mutex_) = 0;
+  std::list<EmbeddingKey> order_ GUARDED_BY(mutex_);  // the oldest first
+  std::unordered_map<EmbeddingKey, std::list<EmbeddingKey>::iterator, EmbeddingKeyHash> keys_
+      GUARDED_BY(mutex_);
   TimePoint next_removal_ GUARDED_BY(mutex_);
 };
 

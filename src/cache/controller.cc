@@ -24,6 +24,13 @@ constexpr uint64_t kArenaPageBytes = uint64_t{64} << 10;
 
 Status EmbeddingCacheController::Impl::Init(ControllerOptions new_options, ControllerParts parts) {
   options = std::move(new_options);
+  if (options.max_eviction_batch == 0) {
+    return Status::Invalid("max_eviction_batch is 0; give at least 1, or switch eviction off");
+  }
+  if (options.get_workers < 2 || options.put_workers < 2) {
+    return Status::Invalid(fmt::format("{} get workers and {} put workers; give at least 2 of each",
+                                       options.get_workers, options.put_workers));
+  }
   clock = parts.clock != nullptr ? parts.clock : &SteadyClock();
   metrics = parts.metrics ? parts.metrics : std::make_shared<Metrics>();
   timer = parts.timer ? parts.timer : std::make_shared<ThreadTimer>();
@@ -142,6 +149,15 @@ uint32_t EmbeddingCacheController::Impl::FindPool(const EmbeddingSpec& spec) con
   return HostCache::kNoPool;
 }
 
+const PagePool* EmbeddingCacheController::Impl::MemoryFor(uint32_t pool) const {
+  return pool == HostCache::kNoPool ? arena.get() : cache->pool(pool).get();
+}
+
+bool EmbeddingCacheController::Impl::IsClosed() const {
+  MutexLock lock(mutex);
+  return closed;
+}
+
 Result<std::unique_ptr<EmbeddingCacheController>> EmbeddingCacheController::Create(
     ControllerOptions options, ControllerParts parts) {
   auto impl = std::make_shared<Impl>();
@@ -153,19 +169,19 @@ EmbeddingCacheController::EmbeddingCacheController(std::shared_ptr<Impl> impl)
     : impl_(std::move(impl)) {}
 
 EmbeddingCacheController::~EmbeddingCacheController() {
+  {
+    MutexLock lock(impl_->mutex);
+    if (impl_->closed) return;
+  }
   (void)Close(impl_->clock->Now() + std::chrono::seconds(1));
 }
 
 void EmbeddingCacheController::Lookup(const EmbeddingSpec& spec, std::span<const LookupItem> items,
                                       TimePoint deadline, TimePoint wait_deadline,
                                       LookupCallback callback) {
-  {
-    MutexLock lock(impl_->mutex);
-    if (!impl_->closed) {
-      lock.Unlock();
-      StartLookup(impl_, spec, items, deadline, wait_deadline, std::move(callback));
-      return;
-    }
+  if (!impl_->IsClosed()) {
+    StartLookup(impl_, spec, items, deadline, wait_deadline, std::move(callback));
+    return;
   }
   for (size_t i = 0; i < items.size(); ++i) {
     callback(i, {.status = Status::Cancelled("the cache is closed")});
@@ -174,7 +190,7 @@ void EmbeddingCacheController::Lookup(const EmbeddingSpec& spec, std::span<const
 
 InsertResult EmbeddingCacheController::InsertBatch(std::span<const EmbeddingKey> keys) {
   InsertResult result;
-  if (!impl_->global) return result;
+  if (!impl_->global || impl_->IsClosed()) return result;
   std::unordered_set<EmbeddingKey, EmbeddingKeyHash> seen;
   std::vector<Pin> pins;
   for (const EmbeddingKey& key : keys) {
@@ -307,7 +323,7 @@ Status EmbeddingCacheController::Close(TimePoint deadline) {
     impl_->closed = true;
     requests.swap(impl_->requests);
   }
-  for (auto& [id, request] : requests) request->Release();
+  for (auto& [id, request] : requests) (void)request->Release();
   if (impl_->own_copy_threads) (void)impl_->own_copy_threads->Stop(deadline);
   if (!impl_->global) return Status::Ok();
   const Status closed = impl_->global->Close(deadline);

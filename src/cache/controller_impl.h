@@ -29,11 +29,15 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   Status AddPool(const char* kind, bool audio, uint64_t row_bytes, uint64_t size_bytes);
   Status Register(const std::shared_ptr<PagePool>& pool);
   uint32_t FindPool(const EmbeddingSpec& spec) const;
+  // Where entries of a pool get their memory: without a pool the arena; null without that too.
+  const PagePool* MemoryFor(uint32_t pool) const;
+  bool IsClosed() const;
   // Whether this rank looks anything up: a lead, or any rank with all_rank_get.
   bool fetches() const {
     return !options.tp_group || options.all_rank_get || options.tp_group->rank() == 0;
   }
   std::shared_ptr<PrefetchRequest> FindRequest(std::string_view req_id) const;
+  void Forget(const std::string& req_id, const PrefetchRequest* request);
 
   ControllerOptions options;
   const Clock* clock = nullptr;

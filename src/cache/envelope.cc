@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
 // After xxhash.h: replaces its functions by ones that choose AVX2 or AVX-512 at run time.
 #include <xxh_x86dispatch.h>
+#endif
 
 #include <cassert>
 #include <cstring>

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
-#include <cstring>
 
 // Invariant: an item is in pending_ or its result is final. Nothing is final as a hit but what
 // Verify has checked in full.
@@ -13,9 +13,15 @@ namespace {
 
 // More than this, and the object changes faster than it can be read.
 constexpr int kMaxWrongSizes = 2;
+// What an item of unknown size counts as in the lane's queue: a common size, and a large one, since
+// it may be.
+constexpr uint64_t kUnknownItemBytes = 2 * kSmallJobBytes;
 
-Status ShortAnswer(const char* op, size_t want, size_t got) {
-  return Status::Internal(fmt::format("the store answered {} of {} items of a {}", got, want, op));
+// Whether all bytes after the first `payload_bytes` are zero. REQUIRES: those lie in one buffer.
+bool PaddingIsZero(MutableBuffer last_page_buffer, uint64_t padding_bytes) {
+  const MutableBuffer padding = last_page_buffer.last(padding_bytes);
+  return std::all_of(padding.begin(), padding.end(),
+                     [](std::byte byte) { return byte == std::byte{0}; });
 }
 
 }  // namespace
@@ -30,9 +36,11 @@ FetchJob::FetchJob(GlobalCache& cache, const EmbeddingSpec& spec, std::vector<Fe
   }
 }
 
-uint64_t FetchJob::known_bytes() const {
+uint64_t FetchJob::queue_bytes() const {
   uint64_t bytes = 0;
-  for (const Pending& item : pending_) bytes += item.payload_bytes;
+  for (const Pending& item : pending_) {
+    bytes += items_[item.index].block ? item.payload_bytes : kUnknownItemBytes;
+  }
   return bytes;
 }
 
@@ -62,65 +70,56 @@ bool FetchJob::Reserve(Pending& item, uint64_t payload_bytes, uint64_t trailer_b
 
 std::vector<StatResult> FetchJob::Stat(std::span<const std::string_view> keys,
                                        const CallContext& context) {
-  const TimePoint start = cache_.clock_->Now();
-  std::vector<StatResult> stats = cache_.store_->BatchStat(keys, context);
-  cache_.Observe("stat", start, 0);
-  // Those without an answer have failed.
-  const size_t answered = stats.size();
-  for (size_t i = answered; i < keys.size(); ++i) {
-    stats.push_back({.status = ShortAnswer("stat", keys.size(), answered)});
-  }
-  return stats;
+  return cache_.CallStore<StatResult>("stat", keys.size(),
+                                      [&] { return cache_.store_->BatchStat(keys, context); });
 }
 
-void FetchJob::StatUnknown(const CallContext& context) {
+bool FetchJob::TakeStat(Pending& item, const StatResult& stat) {
+  if (!stat.status.ok()) {
+    Fail(item, "stat", stat.status);
+    return false;
+  }
+  answered_ = true;
+  cache_.Count("stat", stat.found ? "ok" : "miss");
+  if (stat.found) return true;
+  Finish(item, FetchOutcome::kMiss);
+  return false;
+}
+
+bool FetchJob::StatUnknown(const CallContext& context) {
   std::vector<std::string_view> keys;
   for (const Pending& item : pending_) {
     if (!items_[item.index].block) keys.push_back(item.key_text);
   }
-  if (keys.empty()) return;
+  if (keys.empty()) return false;
   const std::vector<StatResult> stats = Stat(keys, context);
   size_t next = 0;
   std::erase_if(pending_, [&](Pending& item) {
     if (items_[item.index].block) return false;
     const StatResult& stat = stats[next++];
-    if (!stat.status.ok()) {
-      Fail(item, "stat", stat.status);
-      return true;
-    }
-    answered_ = true;
-    cache_.Count("stat", stat.found ? "ok" : "miss");
-    if (!stat.found) {
-      Finish(item, FetchOutcome::kMiss);
-      return true;
-    }
-    return !TakeWrongSize(item, stat.bytes, context);
+    return !TakeStat(item, stat) || !TakeSize(item, stat.bytes, stat.version);
   });
+  return true;
 }
 
-// Takes memory for an object of another size than thought. A size that no object of ours has is
-// read all the same where it fits one, so that the trailer decides what it is.
-bool FetchJob::TakeWrongSize(Pending& item, uint64_t object_bytes, const CallContext& context) {
-  if (object_bytes == 0) {
-    const std::string_view key = item.key_text;
-    const StatResult stat = Stat(std::span(&key, 1), context).front();
-    if (!stat.status.ok()) {
-      Fail(item, "stat", stat.status);
-      return false;
-    }
-    cache_.Count("stat", stat.found ? "ok" : "miss");
-    if (!stat.found) {
-      Finish(item, FetchOutcome::kMiss);
-      return false;
-    }
-    object_bytes = stat.bytes;
-  }
+bool FetchJob::TakeWrongSize(Pending& item, const GetResult& result, const CallContext& context) {
+  if (result.bytes != 0) return TakeSize(item, result.bytes, result.version);
+  const std::string_view key = item.key_text;
+  const StatResult stat = Stat(std::span(&key, 1), context).front();
+  return TakeStat(item, stat) && TakeSize(item, stat.bytes, stat.version);
+}
+
+// Takes memory for an object of so many bytes. One of a possible size is read, also where the size
+// alone does not tell how much of it is payload: the trailer does.
+bool FetchJob::TakeSize(Pending& item, uint64_t object_bytes,
+                        std::optional<ObjectVersion> version) {
   if (++item.wrong_sizes > kMaxWrongSizes) {
     Finish(item, FetchOutcome::kMiss);
     return false;
   }
   if (object_bytes % kBlockBytes != 0 || object_bytes < 2 * kBlockBytes) {
-    return Bad(item, {}, Status::Corruption(fmt::format("an object of {} bytes", object_bytes)));
+    return Bad(item, version,
+               Status::Corruption(fmt::format("an object of {} bytes", object_bytes)));
   }
   uint64_t payload_bytes = object_bytes - kBlockBytes;
   uint64_t trailer_blocks = 1;
@@ -130,7 +129,7 @@ bool FetchJob::TakeWrongSize(Pending& item, uint64_t object_bytes, const CallCon
     const uint64_t padded = PaddedBytes(payload_bytes);
     if (object_bytes <= padded ||
         (object_bytes - padded) / kBlockBytes > TrailerBlocks(kMaxMetadataBytes)) {
-      return Bad(item, {},
+      return Bad(item, version,
                  Status::Corruption(fmt::format("an object of {} bytes where {} tokens of {} bytes "
                                                 "were expected",
                                                 object_bytes, expected_tokens, spec_.row_bytes())));
@@ -140,10 +139,23 @@ bool FetchJob::TakeWrongSize(Pending& item, uint64_t object_bytes, const CallCon
   return Reserve(item, payload_bytes, trailer_blocks);
 }
 
-bool FetchJob::Bad(Pending& item, const GetResult& result, const Status& reason) {
+bool FetchJob::Bad(Pending& item, std::optional<ObjectVersion> version, const Status& reason) {
   // A read can go wrong on its way; only an object that is bad twice is bad.
-  if (++item.bad_reads < 2 && items_[item.index].block) return true;
-  cache_.ReportBad(items_[item.index].key, result.version, reason);
+  if (++item.bad_reads == 1) {
+    cache_.CountCorruption(items_[item.index].key, reason);
+    return true;
+  }
+  cache_.ReportBad(items_[item.index].key, version);
+  Finish(item, FetchOutcome::kMiss);
+  return false;
+}
+
+bool FetchJob::Incompatible(const Pending& item) {
+  cache_.metrics_->incompatible.Add({{"backend", std::string(cache_.store_->name())}}).Increment();
+  if (const uint64_t count = cache_.incompatible_log_.Admit(cache_.clock_->Now())) {
+    LOG_WARNING("store {}: {} objects of another format version or origin, last {}; each is a miss",
+                cache_.store_->name(), count, item.key_text);
+  }
   Finish(item, FetchOutcome::kMiss);
   return false;
 }
@@ -152,36 +164,35 @@ bool FetchJob::Verify(Pending& item, const GetResult& result) {
   FetchItem& fetch = items_[item.index];
   const ConstBuffer last_block = ConstBuffer(item.buffers.back()).last(kBlockBytes);
   const TrailerHead head = PeekTrailer(last_block);
-  if (head.verdict == TrailerVerdict::kIncompatible) {
-    cache_.metrics_->incompatible.Add({{"backend", std::string(cache_.store_->name())}})
-        .Increment();
-    if (const uint64_t count = cache_.incompatible_log_.Admit(cache_.clock_->Now())) {
-      LOG_WARNING(
-          "store {}: {} objects of another format version or origin, last {}; each is a miss",
-          cache_.store_->name(), count, item.key_text);
-    }
-    Finish(item, FetchOutcome::kMiss);
-    return false;
-  }
+  if (head.verdict == TrailerVerdict::kIncompatible) return Incompatible(item);
   if (head.verdict == TrailerVerdict::kCorrupt) {
-    return Bad(item, result, Status::Corruption("the trailer is damaged"));
+    return Bad(item, result.version, Status::Corruption("the trailer is damaged"));
   }
   if (head.blocks != item.trailer_blocks) {
-    // Only where the size alone did not tell: more metadata than one block holds.
-    if (fetch.expected_tokens >= 0 || head.blocks * kBlockBytes >= result.bytes ||
-        ++item.wrong_sizes > kMaxWrongSizes) {
-      return Bad(item, result, Status::Corruption("the trailer's length is wrong"));
+    if (fetch.expected_tokens >= 0 || head.blocks * kBlockBytes >= result.bytes) {
+      return Bad(item, result.version, Status::Corruption("the trailer's length is wrong"));
+    }
+    // The size alone did not tell: there is more metadata than one block holds.
+    if (++item.wrong_sizes > kMaxWrongSizes) {
+      Finish(item, FetchOutcome::kMiss);
+      return false;
     }
     return Reserve(item, result.bytes - head.blocks * kBlockBytes, head.blocks);
   }
   Trailer trailer;
-  if (DecodeTrailer(item.buffers.back(), &trailer) != TrailerVerdict::kGood) {
-    return Bad(item, result, Status::Corruption("the trailer's checksum is wrong"));
+  const TrailerVerdict verdict = DecodeTrailer(item.buffers.back(), &trailer);
+  if (verdict == TrailerVerdict::kIncompatible) return Incompatible(item);
+  if (verdict != TrailerVerdict::kGood) {
+    return Bad(item, result.version, Status::Corruption("the trailer's checksum is wrong"));
   }
   Status identity = CheckIdentity(trailer, fetch.key, spec_, fetch.expected_tokens);
-  if (!identity.ok()) return Bad(item, result, identity);
+  if (!identity.ok()) return Bad(item, result.version, identity);
   if (ObjectBytes(trailer.payload_bytes, trailer.info.metadata.size()) != result.bytes) {
-    return Bad(item, result, Status::Corruption("the payload's length is wrong"));
+    return Bad(item, result.version, Status::Corruption("the payload's length is wrong"));
+  }
+  const MutableBuffer last_pages = item.buffers[item.buffers.size() - 2];
+  if (!PaddingIsZero(last_pages, PaddedBytes(trailer.payload_bytes) - trailer.payload_bytes)) {
+    return Bad(item, result.version, Status::Corruption("the padding is not zero"));
   }
   std::vector<ConstBuffer> payload;
   uint64_t left = trailer.payload_bytes;
@@ -191,12 +202,13 @@ bool FetchJob::Verify(Pending& item, const GetResult& result) {
     left -= payload.back().size();
   }
   if (ChecksumOf(payload) != trailer.checksum) {
-    return Bad(item, result, Status::Corruption("the payload's checksum is wrong"));
+    return Bad(item, result.version, Status::Corruption("the payload's checksum is wrong"));
   }
   FetchResult& final = results_[item.index];
   final.tokens = trailer.payload_bytes / spec_.row_bytes();
   final.metadata = std::move(trailer.info.metadata);
   final.block = fetch.block;
+  cache_.bad_keys_.Erase(fetch.key);  // somebody has replaced it
   Finish(item, FetchOutcome::kHit);
   return false;
 }
@@ -214,6 +226,7 @@ bool FetchJob::Take(Pending& item, const GetResult& result, const CallContext& c
         return false;
       }
       cache_.Count("get", "ok");
+      cache_.CountBytes("get", result.bytes);
       return Verify(item, result);
     }
     case GetOutcome::kMiss:
@@ -222,7 +235,7 @@ bool FetchJob::Take(Pending& item, const GetResult& result, const CallContext& c
       return false;
     case GetOutcome::kWrongSize:
       cache_.Count("get", "miss");
-      return TakeWrongSize(item, result.bytes, context);
+      return TakeWrongSize(item, result, context);
     case GetOutcome::kFailed:
       Fail(item, "get",
            result.status.ok() ? Status::Internal("a get failed without a reason") : result.status);
@@ -239,31 +252,18 @@ void FetchJob::GetRound(const CallContext& context) {
         PaddedBytes(item.payload_bytes) + item.trailer_blocks * kBlockBytes, item.trailer_blocks);
     gets.push_back({.key = item.key_text, .buffers = item.buffers});
   }
-  const TimePoint start = cache_.clock_->Now();
-  const std::vector<GetResult> results = cache_.store_->BatchGetIntoMultiBuffers(gets, context);
-  uint64_t bytes = 0;
-  for (const GetResult& result : results) {
-    if (result.outcome == GetOutcome::kHit) bytes += result.bytes;
-  }
-  cache_.Observe("get", start, bytes);
+  const std::vector<GetResult> results = cache_.CallStore<GetResult>(
+      "get", gets.size(), [&] { return cache_.store_->BatchGetIntoMultiBuffers(gets, context); });
   size_t next = 0;
-  std::erase_if(pending_, [&](Pending& item) {
-    const size_t i = next++;
-    if (i >= results.size()) {
-      Fail(item, "get", ShortAnswer("get", gets.size(), results.size()));
-      return true;
-    }
-    return !Take(item, results[i], context);
-  });
+  std::erase_if(pending_, [&](Pending& item) { return !Take(item, results[next++], context); });
 }
 
 Status FetchJob::Run(const CallContext& context) {
-  StatUnknown(context);
   while (!pending_.empty()) {
     if (context.cancelled != nullptr && context.cancelled->load()) {
       return Status::Cancelled("nobody waits any more");
     }
-    GetRound(context);
+    if (!StatUnknown(context)) GetRound(context);
   }
   return answered_ ? Status::Ok() : failure_;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "src/cache/global_cache.h"
@@ -14,8 +15,8 @@ class FetchJob {
  public:
   FetchJob(GlobalCache& cache, const EmbeddingSpec& spec, std::vector<FetchItem> items);
 
-  // Unknown sizes count as nothing.
-  uint64_t known_bytes() const;
+  // For the lane's queue.
+  uint64_t queue_bytes() const;
   Status Run(const CallContext& context);
   // After Run has returned.
   std::vector<FetchResult> TakeResults() { return std::move(results_); }
@@ -32,17 +33,21 @@ class FetchJob {
     std::string key_text;
   };
 
-  void StatUnknown(const CallContext& context);
+  // One stat of the items without memory; false when there are none.
+  bool StatUnknown(const CallContext& context);
   void GetRound(const CallContext& context);
-  // True when the item has to be read (again).
+  std::vector<StatResult> Stat(std::span<const std::string_view> keys, const CallContext& context);
+  // True for all below: the item goes on; false: its result is final.
+  bool TakeStat(Pending& item, const StatResult& stat);
   bool Take(Pending& item, const GetResult& result, const CallContext& context);
-  bool TakeWrongSize(Pending& item, uint64_t object_bytes, const CallContext& context);
+  bool TakeWrongSize(Pending& item, const GetResult& result, const CallContext& context);
+  bool TakeSize(Pending& item, uint64_t object_bytes, std::optional<ObjectVersion> version);
   bool Verify(Pending& item, const GetResult& result);
-  bool Bad(Pending& item, const GetResult& result, const Status& reason);
+  bool Incompatible(const Pending& item);
+  bool Bad(Pending& item, std::optional<ObjectVersion> version, const Status& reason);
   bool Reserve(Pending& item, uint64_t payload_bytes, uint64_t trailer_blocks);
   void Finish(const Pending& item, FetchOutcome outcome);
   void Fail(const Pending& item, const char* op, const Status& status);
-  std::vector<StatResult> Stat(std::span<const std::string_view> keys, const CallContext& context);
 
   GlobalCache& cache_;
   const EmbeddingSpec spec_;

@@ -58,11 +58,15 @@ std::shared_ptr<GlobalCache> GlobalCache::Create(std::shared_ptr<EmbeddingStore>
   return cache;
 }
 
-void GlobalCache::Observe(const char* op, TimePoint start, uint64_t bytes) {
-  const prometheus::Labels labels = {{"backend", std::string(store_->name())}, {"op", op}};
-  metrics_->store_seconds.Add(labels, Metrics::Buckets())
+void GlobalCache::Observe(const char* op, TimePoint start) {
+  metrics_->store_seconds
+      .Add({{"backend", std::string(store_->name())}, {"op", op}}, Metrics::Buckets())
       .Observe(std::chrono::duration<double>(clock_->Now() - start).count());
-  if (bytes > 0) metrics_->store_bytes.Add(labels).Increment(static_cast<double>(bytes));
+}
+
+void GlobalCache::CountBytes(const char* op, uint64_t bytes) {
+  metrics_->store_bytes.Add({{"backend", std::string(store_->name())}, {"op", op}})
+      .Increment(static_cast<double>(bytes));
 }
 
 void GlobalCache::Count(const char* op, const char* result, uint64_t items) {
@@ -83,12 +87,24 @@ const char* GlobalCache::FailureLabel(const Status& status) {
   }
 }
 
-void GlobalCache::Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items, TimePoint deadline,
+const char* GlobalCache::RefusalLabel(const Status& status) {
+  return status.code() == StatusCode::kDeadlineExceeded ? "timeout" : "refused";
+}
+
+void GlobalCache::Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items,
+                        const PagePool* pool, TimePoint deadline,
                         std::function<void(std::vector<FetchResult>)> done) {
   const size_t count = items.size();
+  if (pool != nullptr && uint64_t{pool->Stats().quarantined} * 4 > pool->num_pages()) {
+    Count("get", "refused", count);
+    LogFailure("fetches",
+               Status::ResourceExhausted(fmt::format(
+                   "store calls that have not returned hold a quarter of pool {}", pool->name())));
+    return done(std::vector<FetchResult>(count));
+  }
   auto job = std::make_shared<FetchJob>(*this, spec, std::move(items));
   TransferJob transfer;
-  transfer.bytes = job->known_bytes();
+  transfer.bytes = job->queue_bytes();
   transfer.deadline = deadline;
   transfer.run = [self = shared_from_this(), job](const CallContext& context) {
     return job->Run(context);
@@ -99,7 +115,7 @@ void GlobalCache::Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items,
     if (returned) {
       results = job->TakeResults();
     } else {
-      self->Count("get", FailureLabel(status), count);
+      self->Count("get", RefusalLabel(status), count);
     }
     self->LogFailure("fetches", status);
     done(std::move(results));
@@ -121,7 +137,7 @@ bool GlobalCache::IsConfirmed(const Block& block) const {
          clock_->Now().time_since_epoch().count() < confirmation.until_ns.load();
 }
 
-void GlobalCache::Confirm(const Block& block) {
+void GlobalCache::Confirm(const Block& block, uint64_t generation) {
   if (options_.publish_confirm == Duration::zero()) return;
   // ± 25 %, so that the nodes of a fleet do not ask in step. A Weyl sequence is random enough.
   const uint64_t draw = confirm_jitter_.fetch_add(0x9e3779b97f4a7c15ULL) >> 40;
@@ -129,7 +145,7 @@ void GlobalCache::Confirm(const Block& block) {
   const auto length =
       static_cast<int64_t>(factor * static_cast<double>(options_.publish_confirm.count()));
   block.confirmation().until_ns = clock_->Now().time_since_epoch().count() + length;
-  block.confirmation().generation = confirm_generation_.load();
+  block.confirmation().generation = generation;
 }
 
 bool GlobalCache::TakePutPages(const std::vector<Pin>& pins) {
@@ -153,10 +169,11 @@ void GlobalCache::CountPublished(const char* result, uint64_t items) {
 
 // Pins of one publication; what they hold counts as put pages until the store call is over.
 struct GlobalCache::PublishJob {
-  PublishJob(GlobalCache& owner, std::vector<Pin> taken) : cache(owner), pins(std::move(taken)) {}
-  ~PublishJob() { cache.ReturnPutPages(pins); }
+  PublishJob(std::shared_ptr<GlobalCache> owner, std::vector<Pin> taken)
+      : cache(std::move(owner)), pins(std::move(taken)) {}
+  ~PublishJob() { cache->ReturnPutPages(pins); }
 
-  GlobalCache& cache;
+  const std::shared_ptr<GlobalCache> cache;
   std::vector<Pin> pins;
 };
 
@@ -166,20 +183,36 @@ void GlobalCache::Publish(std::vector<Pin> pins, TimePoint deadline) {
     return IsConfirmed(*pin.block_) && !bad_keys_.Contains(pin.info().key);
   });
   if (asked > pins.size()) CountPublished("already_present", asked - pins.size());
-  if (pins.empty()) return;
+  // One batch, unless it is more than the queue may hold half full.
+  while (!pins.empty()) {
+    uint64_t bytes = 0;
+    size_t count = 0;
+    while (count < pins.size()) {
+      bytes += pins[count].block_->object_bytes();
+      if (count > 0 && bytes > options_.put.max_queued_bytes / 2) break;
+      ++count;
+    }
+    const auto end = pins.begin() + static_cast<std::ptrdiff_t>(count);
+    std::vector<Pin> batch(std::make_move_iterator(pins.begin()), std::make_move_iterator(end));
+    pins.erase(pins.begin(), end);
+    SubmitPublish(std::move(batch), deadline);
+  }
+}
+
+void GlobalCache::SubmitPublish(std::vector<Pin> pins, TimePoint deadline) {
+  const size_t count = pins.size();
   if (!TakePutPages(pins)) {
-    CountPublished("dropped", pins.size());
+    CountPublished("dropped", count);
     LogFailure("publications",
                Status::ResourceExhausted("puts that have not returned hold a quarter of the pool"));
     return;
   }
-  const size_t count = pins.size();
   TransferJob transfer;
   for (const Pin& pin : pins) transfer.bytes += pin.block_->object_bytes();
   transfer.deadline = deadline;
-  auto job = std::make_shared<PublishJob>(*this, std::move(pins));
-  transfer.run = [self = shared_from_this(), job](const CallContext& context) {
-    return self->RunPublish(*job, context);
+  auto job = std::make_shared<PublishJob>(shared_from_this(), std::move(pins));
+  transfer.run = [job](const CallContext& context) {
+    return job->cache->RunPublish(*job, context);
   };
   transfer.done = [self = shared_from_this(), count](const Status& status, bool returned) {
     if (!returned) {
@@ -208,7 +241,7 @@ Status GlobalCache::RunPublish(PublishJob& job, const CallContext& context) {
     CountPublished("failed", nonfinite);
     LogFailure("publications", Status::Invalid("an embedding has NaN or Inf; it is not published"));
   }
-  if (pins.empty()) return Status::Ok();
+  if (pins.empty()) return Status::Cancelled("nothing is left to publish");
   std::vector<std::string> keys;
   std::vector<std::vector<ConstBuffer>> buffers;
   std::vector<PutItem> items;
@@ -223,43 +256,36 @@ Status GlobalCache::RunPublish(PublishJob& job, const CallContext& context) {
                      .buffers = buffers.back(),
                      .mode = bad ? PutMode::kReplace : PutMode::kIfAbsent});
   }
-  const TimePoint start = clock_->Now();
-  std::vector<PutResult> results = store_->BatchPutFromMultiBuffers(items, context);
-  const size_t answered = results.size();
-  results.resize(items.size());
-  uint64_t bytes = 0;
+  const uint64_t generation = confirm_generation_.load();
+  const std::vector<PutResult> results = CallStore<PutResult>(
+      "put", items.size(), [&] { return store_->BatchPutFromMultiBuffers(items, context); });
   bool any_ok = false;
   Status failure;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (i >= answered) {
-      results[i].status = Status::Internal(
-          fmt::format("the store answered {} of {} items of a put", answered, items.size()));
-    }
-    const Status status = TakePut(*pins[i], items[i].mode, results[i]);
+    Status status = TakePut(*pins[i], items[i].mode, results[i], generation);
     if (status.ok()) {
       any_ok = true;
-      if (results[i].outcome != PutOutcome::kAlreadyPresent)
-        bytes += pins[i]->block_->object_bytes();
     } else {
-      failure = status;
+      failure = std::move(status);
     }
   }
-  Observe("put", start, bytes);
   return any_ok ? Status::Ok() : failure;
 }
 
-Status GlobalCache::TakePut(const Pin& pin, PutMode mode, const PutResult& result) {
+Status GlobalCache::TakePut(const Pin& pin, PutMode mode, const PutResult& result,
+                            uint64_t confirm_generation) {
   switch (result.outcome) {
     case PutOutcome::kStored:
     case PutOutcome::kAccepted:
       CountPublished(result.outcome == PutOutcome::kStored ? "stored" : "accepted", 1);
+      CountBytes("put", pin.block_->object_bytes());
       if (mode == PutMode::kReplace) bad_keys_.Erase(pin.info().key);
       break;
     case PutOutcome::kAlreadyPresent:
       CountPublished("already_present", 1);
       break;
     case PutOutcome::kFailed: {
-      const Status status =
+      Status status =
           result.status.ok() ? Status::Internal("a put failed without a reason") : result.status;
       CountPublished("failed", 1);
       Count("put", FailureLabel(status));
@@ -267,7 +293,7 @@ Status GlobalCache::TakePut(const Pin& pin, PutMode mode, const PutResult& resul
     }
   }
   Count("put", "ok");
-  Confirm(*pin.block_);
+  Confirm(*pin.block_, confirm_generation);
   return Status::Ok();
 }
 
@@ -287,12 +313,11 @@ void GlobalCache::Exist(std::vector<EmbeddingKey> keys, TimePoint deadline,
     std::vector<std::string> texts;
     for (const EmbeddingKey& key : job->keys) texts.push_back(key.Text());
     const std::vector<std::string_view> views(texts.begin(), texts.end());
-    const TimePoint start = self->clock_->Now();
-    const std::vector<StatResult> results = self->store_->BatchIsExist(views, context);
-    self->Observe("exist", start, 0);
+    const std::vector<StatResult> results = self->CallStore<StatResult>(
+        "exist", views.size(), [&] { return self->store_->BatchIsExist(views, context); });
     Status failure;
     bool answered = false;
-    for (size_t i = 0; i < std::min(results.size(), texts.size()); ++i) {
+    for (size_t i = 0; i < results.size(); ++i) {
       const StatResult& result = results[i];
       job->found[i] = result.status.ok() && result.found;
       if (result.status.ok()) {
@@ -307,7 +332,7 @@ void GlobalCache::Exist(std::vector<EmbeddingKey> keys, TimePoint deadline,
   };
   transfer.done = [self = shared_from_this(), job, count, done = std::move(done)](
                       const Status& status, bool returned) {
-    if (!returned) self->Count("exist", FailureLabel(status), count);
+    if (!returned) self->Count("exist", RefusalLabel(status), count);
     done(returned ? std::move(job->found) : std::vector<bool>(count));
   };
   get_lane_->Submit(std::move(transfer));
@@ -321,25 +346,20 @@ void GlobalCache::SubmitRemove(const EmbeddingKey& key, std::optional<ObjectVers
   transfer.run = [self = shared_from_this(), key, version, result](const CallContext& context) {
     const std::string text = key.Text();
     const RemoveItem item{.key = text, .version = version};
-    const TimePoint start = self->clock_->Now();
-    std::vector<RemoveResult> results = self->store_->BatchRemove(std::span(&item, 1), context);
-    self->Observe("remove", start, 0);
-    if (results.empty()) {
-      result->status = Status::Internal("the store answered no item of a remove");
-    } else {
-      *result = std::move(results.front());
-    }
+    *result = self->CallStore<RemoveResult>(
+                      "remove", 1,
+                      [&] { return self->store_->BatchRemove(std::span(&item, 1), context); })
+                  .front();
     const bool failed = result->outcome == RemoveOutcome::kFailed;
     self->Count("remove", failed ? FailureLabel(result->status)
                           : result->outcome == RemoveOutcome::kRemoved ? "ok"
                                                                        : "miss");
-    // What cannot be removed now is no sign of a store that is down.
-    return Status::Ok();
+    return failed ? result->status : Status::Ok();
   };
   transfer.done = [self = shared_from_this(), result, done = std::move(done)](const Status& status,
                                                                               bool returned) {
     if (returned) return done(std::move(*result));
-    self->Count("remove", FailureLabel(status));
+    self->Count("remove", RefusalLabel(status));
     done({.outcome = RemoveOutcome::kFailed, .status = status});
   };
   put_lane_->Submit(std::move(transfer));
@@ -347,17 +367,23 @@ void GlobalCache::SubmitRemove(const EmbeddingKey& key, std::optional<ObjectVers
 
 void GlobalCache::Remove(const EmbeddingKey& key, TimePoint deadline,
                          std::function<void(RemoveResult)> done) {
-  ForgetConfirmations();
-  SubmitRemove(key, std::nullopt, deadline, std::move(done));
+  // What a put confirmed before the object went is worth nothing after.
+  SubmitRemove(key, std::nullopt, deadline,
+               [self = shared_from_this(), done = std::move(done)](RemoveResult result) {
+                 self->ForgetConfirmations();
+                 done(std::move(result));
+               });
 }
 
-void GlobalCache::ReportBad(const EmbeddingKey& key, std::optional<ObjectVersion> version,
-                            const Status& reason) {
+void GlobalCache::CountCorruption(const EmbeddingKey& key, const Status& reason) {
   metrics_->corruptions.Add({{"backend", std::string(store_->name())}}).Increment();
   if (const uint64_t count = corrupt_log_.Admit(clock_->Now())) {
-    LOG_WARNING("store {}: {} bad objects, last {}: {}; each is a miss", store_->name(), count,
+    LOG_WARNING("store {}: {} bad objects, last {}: {}; none is served", store_->name(), count,
                 key.Text(), reason.message());
   }
+}
+
+void GlobalCache::ReportBad(const EmbeddingKey& key, std::optional<ObjectVersion> version) {
   (void)bad_keys_.Add(key);
   // Without a version it might be a good object of another writer that goes; the next publication
   // of the key replaces the bad one instead.

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -74,9 +77,11 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
                                              std::shared_ptr<Metrics> metrics);
 
   // One batch. `done` is called once, by `deadline`, with one result an item. Blocks that a store
-  // call may still write to are kept by it until it returns.
-  void Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items, TimePoint deadline,
-             std::function<void(std::vector<FetchResult>)> done);
+  // call may still write to are kept by it until it returns. `pool` is where the items' memory
+  // comes from, or null: when more than a quarter of it is in the hands of such calls already,
+  // `done` is called at once.
+  void Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items, const PagePool* pool,
+             TimePoint deadline, std::function<void(std::vector<FetchResult>)> done);
   // Puts what the pins hold, unless the store confirmed it lately. The pins are held until the
   // store call has returned.
   void Publish(std::vector<Pin> pins, TimePoint deadline);
@@ -103,23 +108,35 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   GlobalCache(std::shared_ptr<EmbeddingStore> store, GlobalCacheOptions options, const Clock* clock,
               std::shared_ptr<Metrics> metrics);
 
-  // The time a store call took, and what came of its items. `op`: exist, stat, get, put, remove.
-  void Observe(const char* op, TimePoint start, uint64_t bytes);
+  // Calls the store, and gives exactly one result an item, whatever the store does: those that it
+  // does not answer, or throws at, have failed with Internal. `op`: exist, stat, get, put, remove.
+  template <typename ResultType, typename Call>
+  std::vector<ResultType> CallStore(const char* op, size_t items, Call call);
+  // The time a store call took.
+  void Observe(const char* op, TimePoint start);
+  void CountBytes(const char* op, uint64_t bytes);
+  // What came of its items.
   void Count(const char* op, const char* result, uint64_t items = 1);
-  // "ok" and so on for a call that failed: "timeout", "refused" or "error".
+  // Of a call that failed: "timeout", "refused" or "error".
   static const char* FailureLabel(const Status& status);
+  // Of a job that the lane answered without the store.
+  static const char* RefusalLabel(const Status& status);
 
-  // An object was bad on two reads: remembered, and removed if that is possible, at a limited rate.
-  void ReportBad(const EmbeddingKey& key, std::optional<ObjectVersion> version,
-                 const Status& reason);
+  // An object was not what it should be.
+  void CountCorruption(const EmbeddingKey& key, const Status& reason);
+  // It was so on two reads: remembered, and removed if that is possible, at a limited rate.
+  void ReportBad(const EmbeddingKey& key, std::optional<ObjectVersion> version);
   void SubmitRemove(const EmbeddingKey& key, std::optional<ObjectVersion> version,
                     TimePoint deadline, std::function<void(RemoveResult)> done);
+  void SubmitPublish(std::vector<Pin> pins, TimePoint deadline);
   Status RunPublish(PublishJob& job, const CallContext& context);
-  Status TakePut(const Pin& pin, PutMode mode, const PutResult& result);
+  Status TakePut(const Pin& pin, PutMode mode, const PutResult& result,
+                 uint64_t confirm_generation);
   void CountPublished(const char* result, uint64_t items);
   void LogFailure(const char* what, const Status& status);
   bool IsConfirmed(const Block& block) const;
-  void Confirm(const Block& block);
+  // `generation`: of confirmations, when the store was asked.
+  void Confirm(const Block& block, uint64_t generation);
   // False when puts that have not returned hold more than a quarter of a pool of these pins.
   bool TakePutPages(const std::vector<Pin>& pins);
   void ReturnPutPages(const std::vector<Pin>& pins);
@@ -141,5 +158,28 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   std::unordered_map<const PagePool*, uint64_t> put_pages_ GUARDED_BY(mutex_);
   std::vector<BufferRegion> regions_ GUARDED_BY(mutex_);
 };
+
+template <typename ResultType, typename Call>
+std::vector<ResultType> GlobalCache::CallStore(const char* op, size_t items, Call call) {
+  const TimePoint start = clock_->Now();
+  std::vector<ResultType> results;
+  Status missing;
+  try {
+    results = call();
+    if (results.size() < items) {
+      missing = Status::Internal(
+          fmt::format("the store answered {} of {} items of a {}", results.size(), items, op));
+    }
+  } catch (const std::exception& e) {
+    missing = Status::Internal(fmt::format("the store threw: {}", e.what()));
+  } catch (...) {
+    missing = Status::Internal("the store threw something that is no std::exception");
+  }
+  Observe(op, start);
+  const size_t answered = results.size();
+  results.resize(items);
+  for (size_t i = answered; i < items; ++i) results[i].status = missing;
+  return results;
+}
 
 }  // namespace embercache

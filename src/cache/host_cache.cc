@@ -10,105 +10,31 @@
 // - a policy holds exactly the indexed ready entries of its pool without pins;
 // - evictable_pages and evictable_trailers are the sums over what the policy holds;
 // - of each pool, the pages of all entries and those in quarantine and free make the pool.
-// An entry that is not indexed is freed by the last of its claim and pins.
+// An entry is in index_ or in removed_; from there the last of its claim and pins frees it.
 
 namespace embercache {
+namespace {
 
-Pin::Pin(std::shared_ptr<HostCache> core, CacheEntry* entry, std::shared_ptr<const Block> block)
-    : core_(std::move(core)), entry_(entry), block_(std::move(block)) {}
-
-Pin::Pin(Pin&& other) noexcept
-    : core_(std::move(other.core_)),
-      entry_(std::exchange(other.entry_, nullptr)),
-      block_(std::move(other.block_)) {}
-
-Pin& Pin::operator=(Pin&& other) noexcept {
-  if (this != &other) {
-    Release();
-    core_ = std::move(other.core_);
-    entry_ = std::exchange(other.entry_, nullptr);
-    block_ = std::move(other.block_);
-  }
-  return *this;
+// Whether an empty pool holds so much.
+bool MayFit(const PagePool& pool, uint64_t payload_bytes, uint32_t trailer_blocks) {
+  return payload_bytes <= pool.num_pages() * pool.page_bytes() &&
+         trailer_blocks <= pool.num_pages();
 }
 
-const EmbeddingInfo& Pin::info() const {
-  return block_->info();
-}
-std::span<const ConstBuffer> Pin::buffers() const {
-  return block_->payload();
-}
-
-Pin Pin::Share() const {
-  if (entry_ == nullptr) return Pin(core_, nullptr, block_);
-  return core_->Share(*this);
-}
-
-void Pin::Release() {
-  block_.reset();
-  if (CacheEntry* entry = std::exchange(entry_, nullptr)) core_->Release(entry);
-  core_.reset();
-}
-
-Claim::Claim(std::shared_ptr<HostCache> core, CacheEntry* entry)
-    : core_(std::move(core)), entry_(entry) {}
-
-Claim::Claim(Claim&& other) noexcept
-    : core_(std::move(other.core_)), entry_(std::exchange(other.entry_, nullptr)) {}
-
-Claim& Claim::operator=(Claim&& other) noexcept {
-  if (this != &other) {
-    if (entry_ != nullptr) Abort(Status::Cancelled("the claim was given up"));
-    core_ = std::move(other.core_);
-    entry_ = std::exchange(other.entry_, nullptr);
-  }
-  return *this;
-}
-
-Claim::~Claim() {
-  if (entry_ != nullptr) Abort(Status::Cancelled("the claim was dropped"));
-}
-
-const EmbeddingKey& Claim::key() const {
-  return entry_->key;
-}
-bool Claim::uncached() const {
-  return entry_->uncached;
-}
-std::span<const MutableBuffer> Claim::buffers() const {
-  return entry_->block->fill_buffers();
-}
-const std::shared_ptr<Block>& Claim::block() const {
-  return entry_->block;
-}
-
-Status Claim::Reserve(uint64_t payload_bytes, uint64_t metadata_bytes) {
-  return core_->Reserve(entry_, payload_bytes, metadata_bytes);
-}
-
-void Claim::DropMemory() {
-  core_->DropMemory(entry_);
-}
-
-Result<Pin> Claim::Commit(uint64_t tokens, std::string metadata, double cost_ms) {
-  return std::exchange(core_, nullptr)
-      ->Commit(std::exchange(entry_, nullptr), tokens, std::move(metadata), cost_ms, false);
-}
-
-Result<Pin> Claim::CommitFetched(uint64_t tokens, std::string metadata) {
-  return std::exchange(core_, nullptr)
-      ->Commit(std::exchange(entry_, nullptr), tokens, std::move(metadata), 0, true);
-}
-
-void Claim::Abort(Status reason) {
-  std::exchange(core_, nullptr)->Abort(std::exchange(entry_, nullptr), reason);
-}
+}  // namespace
 
 std::shared_ptr<HostCache> HostCache::Create(HostCacheOptions options) {
   return std::shared_ptr<HostCache>(new HostCache(std::move(options)));
 }
 
-HostCache::~HostCache() = default;
+HostCache::HostCache(HostCacheOptions options) : options_(std::move(options)) {
+  assert(options_.max_eviction_batch > 0);
+}
+
+HostCache::~HostCache() {
+  MutexLock lock(mutex_);
+  for (const auto& state : pools_) state->evictable.reset();  // before the entries that it links
+}
 
 uint32_t HostCache::AddPool(std::shared_ptr<PagePool> pool) {
   MutexLock lock(mutex_);
@@ -171,9 +97,19 @@ std::unique_ptr<CacheEntry> HostCache::Unlink(CacheEntry& entry) {
   return owned;
 }
 
+std::unique_ptr<CacheEntry> HostCache::TakeOut(CacheEntry* entry) {
+  if (entry->indexed) return Unlink(*entry);
+  return std::move(removed_.extract(entry).mapped());
+}
+
 HostCache::Lookup HostCache::FindOrClaim(const EmbeddingKey& key, const EmbeddingSpec& spec,
                                          uint32_t pool, Waiter waiter) {
   Lookup lookup;
+  if (spec.row_bytes() == 0) {
+    lookup.status = Status::Invalid(fmt::format("key {}: rows of {} × {}", key.digest.ToHex(),
+                                                spec.hidden, DTypeName(spec.dtype)));
+    return lookup;
+  }
   MutexLock lock(mutex_);
   auto [it, inserted] = index_.try_emplace(key);
   if (inserted) {
@@ -205,17 +141,23 @@ HostCache::Lookup HostCache::FindOrClaim(const EmbeddingKey& key, const Embeddin
 
 bool HostCache::CancelWait(const EmbeddingKey& key, uint64_t ticket) {
   Waiter dropped;  // destroyed outside the lock
+  const auto take = [&](CacheEntry& entry) {
+    const auto found = std::find_if(entry.waiters.begin(), entry.waiters.end(),
+                                    [&](const auto& w) { return w.ticket == ticket; });
+    if (found == entry.waiters.end()) return false;
+    dropped = std::move(found->waiter);
+    entry.waiters.erase(found);
+    return true;
+  };
   MutexLock lock(mutex_);
   const auto it = index_.find(key);
-  if (it == index_.end()) return false;
-  auto& waiters = it->second->waiters;
-  const auto found = std::find_if(waiters.begin(), waiters.end(),
-                                  [&](const auto& w) { return w.ticket == ticket; });
-  if (found == waiters.end()) return false;
-  dropped = std::move(found->waiter);
-  waiters.erase(found);
+  bool taken = it != index_.end() && take(*it->second);
+  // The fill that it waits for may have been removed, and the key be there anew.
+  for (auto removed = removed_.begin(); !taken && removed != removed_.end(); ++removed) {
+    taken = take(*removed->second);
+  }
   lock.Unlock();
-  return true;
+  return taken;
 }
 
 Pin HostCache::TryPin(const EmbeddingKey& key, bool count_use) {
@@ -233,6 +175,7 @@ bool HostCache::Contains(const EmbeddingKey& key) const {
 }
 
 bool HostCache::MarkPublished(const Pin& pin) {
+  if (!pin.cached()) return false;
   MutexLock lock(mutex_);
   CacheEntry& entry = *pin.entry_;
   return entry.computed && !std::exchange(entry.published, true);
@@ -249,7 +192,7 @@ bool HostCache::Remove(const EmbeddingKey& key) {
   if (entry.ready && entry.pins == 0) {
     dead = std::move(owned);
   } else {
-    owned.release();  // its claim or its last pin frees it
+    removed_.emplace(&entry, std::move(owned));
   }
   lock.Unlock();
   return true;
@@ -264,7 +207,7 @@ void HostCache::Release(CacheEntry* entry) {
   if (entry->indexed) {
     MakeEvictable(*entry);
   } else {
-    dead.reset(entry);
+    dead = TakeOut(entry);
   }
   lock.Unlock();
 }
@@ -285,9 +228,8 @@ bool HostCache::EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, D
     return false;
   }
   const TimePoint now = options_.clock->Now();
-  for (uint32_t i = 0; i < options_.max_eviction_batch; ++i) {
+  for (uint32_t i = 0; i < options_.max_eviction_batch && state.evictable->size() > 0; ++i) {
     auto* victim = static_cast<CacheEntry*>(state.evictable->Victim(now));
-    if (victim == nullptr) break;
     free_pages += victim->block->num_pages();
     free_trailers += victim->block->num_trailer_blocks();
     TakeFromEvictable(*victim);
@@ -341,18 +283,16 @@ Status HostCache::Reserve(CacheEntry* entry, uint64_t payload_bytes, uint64_t me
   PageList memory;
   const char* reason = "no_pool";
   if (state != nullptr) {
-    const uint64_t pages =
-        (payload_bytes + state->pool->page_bytes() - 1) / state->pool->page_bytes();
-    if (pages > state->pool->num_pages()) {
+    if (!MayFit(*state->pool, payload_bytes, trailers)) {
       reason = "too_large";
-    } else if (AllocateEvicting(*state, static_cast<uint32_t>(pages), trailers, &memory)) {
+    } else if (AllocateEvicting(*state, state->pool->PagesFor(payload_bytes), trailers, &memory)) {
       entry->block = std::make_shared<Block>(std::move(memory), payload_bytes);
       return Status::Ok();
     } else {
       reason = "no_room";
     }
   }
-  const bool fits = arena != nullptr && payload_bytes <= arena->num_pages() * arena->page_bytes() &&
+  const bool fits = arena != nullptr && MayFit(*arena, payload_bytes, trailers) &&
                     arena->Allocate(arena->PagesFor(payload_bytes), trailers, true, &memory);
   if (options_.on_uncached) options_.on_uncached(fits ? reason : "arena_full");
   if (!fits) {
@@ -402,8 +342,7 @@ Result<Pin> HostCache::Commit(CacheEntry* entry, uint64_t tokens, std::string me
     MutexLock lock(mutex_);
     waiters.swap(entry->waiters);
     if (entry->uncached) {
-      if (entry->indexed) Unlink(*entry).release();
-      dead.reset(entry);
+      dead = TakeOut(entry);
       own = Pin(shared_from_this(), nullptr, entry->block);
       for (size_t i = 0; i < waiters.size(); ++i) pins.push_back(own.Share());
     } else {
@@ -434,8 +373,7 @@ void HostCache::Abort(CacheEntry* entry, const Status& reason) {
   {
     MutexLock lock(mutex_);
     waiters.swap(entry->waiters);
-    if (entry->indexed) Unlink(*entry).release();
-    dead.reset(entry);
+    dead = TakeOut(entry);
   }
   for (CacheEntry::Waiting& waiting : waiters) waiting.waiter(reason);
 }
@@ -448,43 +386,53 @@ HostCacheStats HostCache::Stats(uint32_t pool) const {
 Status HostCache::CheckInvariants() const {
   MutexLock lock(mutex_);
   struct Sums {
-    uint64_t evictable = 0, evictable_pages = 0, evictable_trailers = 0, ready = 0, filling = 0;
+    uint64_t ready = 0, filling = 0, pinned = 0, ready_pages = 0;
+    uint64_t evictable = 0, evictable_pages = 0, evictable_trailers = 0;
   };
   std::vector<Sums> sums(pools_.size());
+  const auto check = [&sums](const CacheEntry& entry) -> const char* {
+    if (!entry.ready && entry.pins != 0) return "a filling entry is pinned";
+    if (entry.ready && !entry.waiters.empty()) return "a ready entry has waiters";
+    if (entry.ready && (entry.uncached || !entry.block)) return "a ready entry has no pages";
+    if (entry.pool == kNoPool) return entry.ready ? "a ready entry has no pool" : nullptr;
+    Sums& sum = sums[entry.pool];
+    if (entry.indexed) ++(entry.ready ? sum.ready : sum.filling);
+    if (!entry.ready) return nullptr;
+    sum.ready_pages += entry.block->num_pages();
+    if (entry.pins > 0) ++sum.pinned;
+    if (!entry.indexed || entry.pins > 0) return nullptr;
+    ++sum.evictable;
+    sum.evictable_pages += entry.block->num_pages();
+    sum.evictable_trailers += entry.block->num_trailer_blocks();
+    return nullptr;
+  };
   for (const auto& [key, entry] : index_) {
-    if (entry->key != key || !entry->indexed) return Status::Internal("index: foreign entry");
-    if (!entry->ready && entry->pins != 0) return Status::Internal("a filling entry is pinned");
-    if (entry->ready && !entry->waiters.empty()) return Status::Internal("ready with waiters");
-    if (entry->ready && (entry->uncached || !entry->block)) {
-      return Status::Internal("a ready entry without pages of its pool");
-    }
-    if (entry->pool == kNoPool) continue;
-    Sums& sum = sums[entry->pool];
-    ++(entry->ready ? sum.ready : sum.filling);
-    if (entry->ready && entry->pins == 0) {
-      ++sum.evictable;
-      sum.evictable_pages += entry->block->num_pages();
-      sum.evictable_trailers += entry->block->num_trailer_blocks();
-    }
-    if (entry->is_linked() && (!entry->ready || entry->pins != 0)) {
-      return Status::Internal("a filling or pinned entry is evictable");
-    }
+    if (entry->key != key || !entry->indexed) return Status::Internal("index: a foreign entry");
+    if (const char* fault = check(*entry)) return Status::Internal(fault);
+  }
+  for (const auto& [address, entry] : removed_) {
+    if (entry->indexed) return Status::Internal("removed: an indexed entry");
+    if (entry->ready && entry->pins == 0) return Status::Internal("removed: nobody frees it");
+    if (const char* fault = check(*entry)) return Status::Internal(fault);
   }
   for (size_t i = 0; i < pools_.size(); ++i) {
     const PoolState& state = *pools_[i];
+    const Sums& sum = sums[i];
     const PagePoolStats pool = state.pool->Stats();
-    if (sums[i].evictable != state.evictable->size() ||
-        sums[i].evictable_pages != state.evictable_pages ||
-        sums[i].evictable_trailers != state.evictable_trailers) {
-      return Status::Internal(
-          fmt::format("pool {}: {} entries are ready and unpinned, {} evictable",
-                      state.pool->name(), sums[i].evictable, state.evictable->size()));
+    const char* fault = nullptr;
+    if (sum.evictable != state.evictable->size()) {
+      fault = "what is evictable is not what is ready and unpinned";
+    } else if (sum.evictable_pages != state.evictable_pages ||
+               sum.evictable_trailers != state.evictable_trailers) {
+      fault = "the sums of what is evictable are off";
+    } else if (sum.ready != state.stats.ready || sum.filling != state.stats.filling ||
+               sum.pinned != state.stats.pinned) {
+      fault = "the numbers of entries are off";
+    } else if (pool.ready < sum.ready_pages) {
+      fault = "ready entries have more pages than the pool knows";
     }
-    if (sums[i].ready != state.stats.ready || sums[i].filling != state.stats.filling) {
-      return Status::Internal(fmt::format("pool {}: counts are off", state.pool->name()));
-    }
-    if (pool.ready < sums[i].evictable_pages) {
-      return Status::Internal(fmt::format("pool {}: pages are off", state.pool->name()));
+    if (fault != nullptr) {
+      return Status::Internal(fmt::format("pool {}: {}", state.pool->name(), fault));
     }
   }
   return Status::Ok();

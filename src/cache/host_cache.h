@@ -19,14 +19,15 @@ namespace embercache {
 
 struct HostCacheOptions {
   bool enable_eviction = true;
-  // Entries evicted before the lock is given up once.
+  // Entries evicted before the lock is given up once. At least 1.
   uint32_t max_eviction_batch = 100;
   EvictionKind eviction = EvictionKind::kLru;
   uint64_t seed = 1;
   const Clock* clock = &SteadyClock();
   // Called outside the lock; may be empty. Pool name and number of entries.
   std::function<void(const std::string& pool, uint64_t entries)> on_evicted;
-  // An item was kept out of the cache: "too_large", "no_room" or "arena_full". As above.
+  // An item was kept out of the cache: "no_pool", "too_large" or "no_room"; or it got no memory at
+  // all: "arena_full". As above.
   std::function<void(const char* reason)> on_uncached;
 };
 
@@ -58,8 +59,7 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   static std::shared_ptr<HostCache> Create(HostCacheOptions options);
   ~HostCache();
 
-  // Entries of `spec` live in pools of its row size. Invalid when there is one of the same
-  // (modality class, row bytes) already: see FindPool.
+  // The index that FindOrClaim takes. Which specs live in which pool is the caller's affair.
   uint32_t AddPool(std::shared_ptr<PagePool> pool);
   // Memory for what gets no pages of a pool. Without one such items fail with ResourceExhausted.
   void SetArena(std::shared_ptr<PagePool> arena);
@@ -68,7 +68,8 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
 
   // The point of single flight. Ready: a pin. Being filled by another: `waiter` is kept, and a
   // ticket returned. Neither: the caller leads. `pool` is where the entry's pages come from;
-  // kNoPool: nowhere, it will be uncached. Invalid when the key is there with another spec.
+  // kNoPool: nowhere, it will be uncached. Invalid when the key is there with another spec, and for
+  // rows of 0 bytes.
   static constexpr uint32_t kNoPool = UINT32_MAX;
   Lookup FindOrClaim(const EmbeddingKey& key, const EmbeddingSpec& spec, uint32_t pool,
                      Waiter waiter);
@@ -86,7 +87,8 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   bool Remove(const EmbeddingKey& key);
 
   HostCacheStats Stats(uint32_t pool) const;
-  // The invariants of docs/design/cache.md; Internal names the one that does not hold. Linear.
+  // The invariants of docs/design/cache.md; Internal names the one that does not hold. Linear. Of
+  // the pools' page counts it checks what holds at any time, not what holds only between calls.
   Status CheckInvariants() const;
 
  private:
@@ -103,13 +105,15 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   };
   using Dead = std::vector<std::unique_ptr<CacheEntry>>;
 
-  explicit HostCache(HostCacheOptions options) : options_(std::move(options)) {}
+  explicit HostCache(HostCacheOptions options);
 
   Pin PinLocked(CacheEntry& entry) REQUIRES(mutex_);
   void MakeEvictable(CacheEntry& entry) REQUIRES(mutex_);
   void TakeFromEvictable(CacheEntry& entry) REQUIRES(mutex_);
-  // Takes an entry that is ready and unpinned, or aborted, out of the index.
+  // Takes an entry out of the index.
   std::unique_ptr<CacheEntry> Unlink(CacheEntry& entry) REQUIRES(mutex_);
+  // Takes an entry whose claim or last pin ended out of the index, or of what was removed.
+  std::unique_ptr<CacheEntry> TakeOut(CacheEntry* entry) REQUIRES(mutex_);
   bool AllocateEvicting(PoolState& state, uint32_t pages, uint32_t trailers, PageList* memory)
       EXCLUDES(mutex_);
   // Evicts until the pages and trailers fit or the batch is full; false when nothing can be
@@ -130,6 +134,8 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   std::shared_ptr<PagePool> arena_ GUARDED_BY(mutex_);
   std::unordered_map<EmbeddingKey, std::unique_ptr<CacheEntry>, EmbeddingKeyHash> index_
       GUARDED_BY(mutex_);
+  // Removed from the index while filling or pinned: each lives until its claim and pins are gone.
+  std::unordered_map<CacheEntry*, std::unique_ptr<CacheEntry>> removed_ GUARDED_BY(mutex_);
   uint64_t next_ticket_ GUARDED_BY(mutex_) = 1;
 };
 
@@ -145,7 +151,7 @@ struct CacheEntry : public EvictionNode {
   EmbeddingSpec spec;
   uint32_t pool = HostCache::kNoPool;
   bool ready = false;
-  // False once removed: the entry lives on until its claim and pins are gone.
+  // False once removed.
   bool indexed = true;
   bool computed = false;
   bool published = false;

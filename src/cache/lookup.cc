@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "src/base/log.h"
@@ -12,8 +13,8 @@
 namespace embercache {
 namespace {
 
-// More rows than this are a mistake of the caller's.
-constexpr int64_t kMaxTokens = int64_t{1} << 31;
+// An embedding of more bytes than this is a mistake of the caller's.
+constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 40;
 
 using Impl = EmbeddingCacheController::Impl;
 
@@ -23,24 +24,23 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
            LookupCallback callback)
       : impl_(std::move(impl)),
         spec_(spec),
+        pool_(impl_->FindPool(spec)),
         items_(items.begin(), items.end()),
         callback_(std::move(callback)),
         claims_(items.size()),
         start_(impl_->clock->Now()) {}
 
   void Start(TimePoint deadline, TimePoint wait_deadline) {
-    const uint32_t pool = impl_->FindPool(spec_);
     std::vector<size_t> led;
     std::vector<Joined> joined;
     for (size_t i = 0; i < items_.size(); ++i) {
-      if (items_[i].expected_tokens == 0 || items_[i].expected_tokens > kMaxTokens) {
-        Answer(i, {.status = Status::Invalid(
-                       fmt::format("item {}: {} expected tokens", i, items_[i].expected_tokens))});
+      if (Status status = CheckTokens(i); !status.ok()) {
+        Answer(i, {.status = std::move(status)});
         continue;
       }
       joined_left_.fetch_add(1);  // taken back below unless it joins: the waiter may run at once
       HostCache::Lookup found = impl_->cache->FindOrClaim(
-          items_[i].key, spec_, pool,
+          items_[i].key, spec_, pool_,
           [self = shared_from_this(), i](Result<Pin> pin) { self->EndWait(i, std::move(pin)); });
       if (found.ticket != 0) {
         joined.push_back({i, found.ticket});
@@ -52,7 +52,7 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
         led.push_back(i);
       } else if (found.pin) {
         ++local_;
-        Answer(i, {.pin = std::move(found.pin), .source = Source::kLocal});
+        AnswerHeld(i, std::move(found.pin), Source::kLocal);
       } else {
         Answer(i, {.status = std::move(found.status)});
       }
@@ -68,14 +68,37 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
     uint64_t ticket;
   };
 
+  Status CheckTokens(size_t index) const {
+    const int64_t tokens = items_[index].expected_tokens;
+    const uint64_t most = kMaxPayloadBytes / std::max<uint64_t>(1, spec_.row_bytes());
+    if (tokens < 0 || (tokens > 0 && static_cast<uint64_t>(tokens) <= most)) return Status::Ok();
+    return Status::Invalid(fmt::format(
+        "item {}: {} expected tokens; give 1 to {}, or -1 where the number is not known", index,
+        tokens, most));
+  }
+
   void Answer(size_t index, LookupAnswer answer) { callback_(index, std::move(answer)); }
+
+  // A key that names two embeddings is somebody's mistake, and neither is served for the other.
+  void AnswerHeld(size_t index, Pin pin, Source source) {
+    const int64_t expected = items_[index].expected_tokens;
+    const uint64_t tokens = pin.info().tokens;
+    if (expected > 0 && static_cast<uint64_t>(expected) != tokens) {
+      Answer(index, {.status = Status::Invalid(
+                         fmt::format("key {} is held as {} rows, and was asked for as {}",
+                                     items_[index].key.digest.ToHex(), tokens, expected)),
+                     .source = source});
+    } else {
+      Answer(index, {.pin = std::move(pin), .source = source});
+    }
+  }
 
   void EndWait(size_t index, Result<Pin> pin) {
     if (joined_left_.fetch_sub(1) == 1) {
       if (const uint64_t id = wait_timer_.exchange(0)) impl_->timer->Cancel(id);
     }
     if (pin.ok()) {
-      Answer(index, {.pin = *std::move(pin), .source = Source::kJoined});
+      AnswerHeld(index, *std::move(pin), Source::kJoined);
     } else {
       Answer(index, {.status = pin.status(), .source = Source::kJoined});
     }
@@ -124,7 +147,7 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
       return;
     }
     impl_->global->Fetch(
-        spec_, std::move(fetches), deadline,
+        spec_, std::move(fetches), impl_->MemoryFor(pool_), deadline,
         [self = shared_from_this(), indices = std::move(indices)](
             std::vector<FetchResult> results) { self->EndFetch(indices, std::move(results)); });
   }
@@ -192,6 +215,7 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
 
   const std::shared_ptr<Impl> impl_;
   const EmbeddingSpec spec_;
+  const uint32_t pool_;
   const std::vector<LookupItem> items_;
   const LookupCallback callback_;
   std::atomic<size_t> joined_left_{0};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "src/base/log.h"
 #include "src/cache/controller_impl.h"
@@ -26,13 +27,13 @@ PrefetchOutcome OutcomeOf(const LookupAnswer& answer) {
 
 }  // namespace
 
-void PrefetchRequest::Take(size_t index, LookupAnswer answer) {
+void PrefetchRequest::Take(size_t index, LookupAnswer answer, bool late) {
   const PrefetchOutcome outcome = OutcomeOf(answer);
   if (answer.claim) answer.claim.Abort(Status::NotFound("a prefetch did not find the item"));
   MutexLock lock(mutex_);
   outcomes_[index] = outcome;
   ++resolved_;
-  if (answer.status.code() == StatusCode::kDeadlineExceeded || answer.store_failed) expired_ = true;
+  if (outcome == PrefetchOutcome::kFailed && late) expired_ = true;
   if (answer.pin && !released_) pins_.push_back(std::move(answer.pin));
   if (resolved_ == outcomes_.size()) done_.NotifyAll();
 }
@@ -65,24 +66,28 @@ void PrefetchRequest::ExpireAt(TimePoint when, std::shared_ptr<Timer> timer,
   const uint64_t id =
       timer->Schedule(when, [weak = weak_from_this(), expired = std::move(expired)] {
         const auto self = weak.lock();
-        if (!self) return;
-        self->Release();
-        expired();
+        if (self && self->Release()) expired();
       });
   MutexLock lock(mutex_);
-  expiry_ = id;
-  timer_ = std::move(timer);
+  if (!released_) {
+    expiry_ = id;
+    timer_ = std::move(timer);
+    return;
+  }
+  lock.Unlock();
+  timer->Cancel(id);
 }
 
-void PrefetchRequest::Release() {
+bool PrefetchRequest::Release() {
   std::vector<Pin> pins;  // given back outside the lock
   MutexLock lock(mutex_);
-  released_ = true;
+  const bool first = !std::exchange(released_, true);
   pins.swap(pins_);
   const std::shared_ptr<Timer> timer = std::move(timer_);
   const uint64_t expiry = expiry_;
   lock.Unlock();
   if (timer) timer->Cancel(expiry);
+  return first;
 }
 
 Status EmbeddingCacheController::Prefetch(std::string_view req_id, const EmbeddingSpec& spec,
@@ -97,19 +102,18 @@ Status EmbeddingCacheController::Prefetch(std::string_view req_id, const Embeddi
     }
   }
   const TimePoint now = impl_->clock->Now();
-  request->ExpireAt(now + impl_->options.request_ttl, impl_->timer,
-                    [weak_impl = std::weak_ptr(impl_), id = std::string(req_id)] {
-                      LOG_WARNING("request '{}': its pins were never released; given back now", id);
-                      if (const auto impl = weak_impl.lock()) {
-                        MutexLock lock(impl->mutex);
-                        impl->requests.erase(id);
-                      }
-                    });
+  request->ExpireAt(
+      now + impl_->options.request_ttl, impl_->timer,
+      [weak_impl = std::weak_ptr(impl_), id = std::string(req_id), expired = request.get()] {
+        LOG_WARNING("request '{}': its pins were never released; given back now", id);
+        if (const auto impl = weak_impl.lock()) impl->Forget(id, expired);
+      });
   if (!impl_->fetches()) return Status::Ok();  // the lead does
   const TimePoint deadline = now + impl_->options.lookup_timeout;
-  StartLookup(impl_, spec, items, deadline, deadline, [request](size_t index, LookupAnswer answer) {
-    request->Take(index, std::move(answer));
-  });
+  StartLookup(impl_, spec, items, deadline, deadline,
+              [request, deadline, clock = impl_->clock](size_t index, LookupAnswer answer) {
+                request->Take(index, std::move(answer), clock->Now() >= deadline);
+              });
   return Status::Ok();
 }
 
@@ -124,8 +128,16 @@ Status EmbeddingCacheController::ReleaseRequest(std::string_view req_id) {
     request = std::move(it->second);
     impl_->requests.erase(it);
   }
-  request->Release();
+  (void)request->Release();
   return Status::Ok();
+}
+
+void EmbeddingCacheController::Impl::Forget(const std::string& req_id,
+                                            const PrefetchRequest* request) {
+  MutexLock lock(mutex);
+  const auto it = requests.find(req_id);
+  // A newer request may have the name by now.
+  if (it != requests.end() && it->second.get() == request) requests.erase(it);
 }
 
 std::shared_ptr<PrefetchRequest> EmbeddingCacheController::Impl::FindRequest(

@@ -15,15 +15,16 @@ class PrefetchRequest : public std::enable_shared_from_this<PrefetchRequest> {
  public:
   explicit PrefetchRequest(size_t items) : outcomes_(items, PrefetchOutcome::kPending) {}
 
-  // The LookupCallback of the request. Misses end here: their claims are given up.
-  void Take(size_t index, LookupAnswer answer);
+  // The LookupCallback of the request. Misses end here: their claims are given up. `late`: the
+  // deadline of the fetch had passed by then.
+  void Take(size_t index, LookupAnswer answer, bool late);
   PrefetchState state() const;
   std::vector<PrefetchOutcome> outcomes() const;
   PrefetchState WaitUntil(TimePoint deadline);
-  // Unless released before, releases at `when` and calls `expired`. Call once.
+  // Unless released before, releases at `when` and then calls `expired`. Call once.
   void ExpireAt(TimePoint when, std::shared_ptr<Timer> timer, std::function<void()> expired);
-  // Gives the pins back, those too that are still to come.
-  void Release();
+  // Gives the pins back, those too that are still to come. False when that was done before.
+  bool Release();
 
  private:
   PrefetchState StateLocked() const REQUIRES(mutex_);

@@ -12,17 +12,19 @@
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 
-// Invariants: a job's `done` is called by whoever takes it (Pending::TakeDone), once, outside the
-// lock; `running` counts run() calls that have not returned; at most `workers` of them run, at most
-// `workers` - 1 of them large. The executor gets one task a job that may start.
+// Invariants: a job's `done` is called by whoever is first in Pending::Answer, once, outside the
+// lock; `running` counts jobs given to the executor whose run() has not returned, at most `workers`
+// of them, at most `workers` - 1 of them large; no job in the queue may start; `answering` counts
+// the threads that may be about to call a `done`, so that Close can wait for them.
 
 namespace embercache {
 namespace {
 
-constexpr uint64_t kSmallJobBytes = uint64_t{1} << 20;
 // A store is asked to answer a little earlier than its caller needs it, so that it can say what it
 // has done.
 constexpr Duration kMaxMargin = std::chrono::milliseconds(50);
+// What a job takes of the queue's bound at least, so that jobs without bytes are bounded too.
+constexpr uint64_t kMinJobBytes = 4096;
 
 struct Pending {
   TransferJob job;
@@ -34,6 +36,7 @@ struct Pending {
   bool judged = false;
 
   bool small() const { return job.bytes <= kSmallJobBytes; }
+  uint64_t queue_bytes() const { return std::max(job.bytes, kMinJobBytes); }
   // Answers unless somebody has.
   void Answer(const Status& status, bool returned = false) {
     if (answered.exchange(true)) return;
@@ -64,6 +67,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
   uint64_t queued_bytes GUARDED_BY(mutex) = 0;
   size_t running GUARDED_BY(mutex) = 0;
   size_t running_large GUARDED_BY(mutex) = 0;
+  size_t answering GUARDED_BY(mutex) = 0;
   uint64_t dropped GUARDED_BY(mutex) = 0;
   bool closed GUARDED_BY(mutex) = false;
   // Breaker.
@@ -74,13 +78,23 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
   Duration open_for GUARDED_BY(mutex){};
   std::mt19937_64 random GUARDED_BY(mutex);
 
+  bool MayStart(const Pending& pending) const REQUIRES(mutex) {
+    return running < options.workers && (pending.small() || running_large + 1 < options.workers);
+  }
+
+  bool Fits(const Pending& pending) const REQUIRES(mutex) {
+    return queued_bytes + pending.queue_bytes() <= options.max_queued_bytes;
+  }
+
   // Why a job may not enter now; OK when it may. Half-open: one probe at a time goes through.
   Status Admit(Pending& pending) REQUIRES(mutex) {
     if (closed) return Status::Cancelled(fmt::format("the {} lane is closed", options.name));
-    if (pending.job.bytes > options.max_queued_bytes) {
-      return Status::ResourceExhausted(fmt::format("{} bytes exceed the {} lane's queue of {}",
-                                                   pending.job.bytes, options.name,
-                                                   options.max_queued_bytes));
+    const bool too_large = pending.queue_bytes() > options.max_queued_bytes;
+    if (!MayStart(pending) && (too_large || (!options.drop_oldest && !Fits(pending)))) {
+      ++dropped;
+      return Status::ResourceExhausted(
+          fmt::format("no room for {} bytes in the {} lane's queue: {} of {} are in use",
+                      pending.job.bytes, options.name, queued_bytes, options.max_queued_bytes));
     }
     if (open) {
       if (probing || clock->Now() < probe_at) {
@@ -96,14 +110,13 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
   std::vector<PendingPtr> Startable() REQUIRES(mutex) {
     std::vector<PendingPtr> start;
     for (auto it = queue.begin(); it != queue.end() && running < options.workers;) {
-      const bool small = (*it)->small();
-      if (!small && running_large + 1 >= options.workers) {
+      if (!MayStart(**it)) {
         ++it;
         continue;
       }
       ++running;
-      if (!small) ++running_large;
-      queued_bytes -= (*it)->job.bytes;
+      if (!(*it)->small()) ++running_large;
+      queued_bytes -= (*it)->queue_bytes();
       in_flight.push_back(*it);
       start.push_back(std::move(*it));
       it = queue.erase(it);
@@ -118,8 +131,8 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
   }
 
   void Run(const PendingPtr& pending) EXCLUDES(mutex) {
-    Status status = Status::DeadlineExceeded("answered before it could run");
-    const bool abandoned = pending->answered.load();
+    Status status = Status::DeadlineExceeded("the deadline passed before the store was called");
+    const bool abandoned = pending->answered.load() || clock->Now() >= pending->job.deadline;
     if (!abandoned) status = Call(*pending);
     if (pending->timer_id != 0) timer->Cancel(pending->timer_id);
     std::vector<PendingPtr> next;
@@ -128,6 +141,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
       MutexLock lock(mutex);
       --running;
       if (!pending->small()) --running_large;
+      ++answering;
       std::erase(in_flight, pending);
       recovered = Judge(*pending, status);
       next = Startable();
@@ -136,16 +150,24 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
     if (recovered && on_recovered) on_recovered();
     pending->Answer(status, !abandoned);
     pending->job.run = nullptr;  // lets go of what the job owned
-    MutexLock lock(mutex);
-    if (running == 0 && queue.empty()) idle.NotifyAll();
+    EndAnswering();
   }
+
+  void EndAnswering() EXCLUDES(mutex) {
+    MutexLock lock(mutex);
+    --answering;
+    if (IsIdle()) idle.NotifyAll();
+  }
+
+  bool IsIdle() const REQUIRES(mutex) { return running == 0 && answering == 0 && queue.empty(); }
 
   Status Call(Pending& pending) {
     CallContext context;
     context.cancelled = &pending.cancelled;
     context.deadline = pending.job.deadline;
     if (context.deadline != TimePoint::max()) {
-      context.deadline -= std::min<Duration>(kMaxMargin, (context.deadline - clock->Now()) / 10);
+      const Duration left = std::max(Duration::zero(), context.deadline - clock->Now());
+      context.deadline -= std::min<Duration>(kMaxMargin, left / 10);
     }
     try {
       return pending.job.run(context);
@@ -160,6 +182,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
   bool Judge(Pending& pending, const Status& status) REQUIRES(mutex) {
     if (std::exchange(pending.judged, true)) return false;
     if (pending.probe) probing = false;
+    if (status.code() == StatusCode::kCancelled) return false;  // says nothing about the store
     if (!IsFailure(status)) {
       failures = 0;
       if (!open) return false;
@@ -191,12 +214,12 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
     bool was_queued = false;
     {
       MutexLock lock(mutex);
+      ++answering;
       const auto it = std::find(queue.begin(), queue.end(), pending);
       if (it != queue.end()) {
         queue.erase(it);
-        queued_bytes -= pending->job.bytes;
+        queued_bytes -= pending->queue_bytes();
         was_queued = true;
-        if (running == 0 && queue.empty()) idle.NotifyAll();
       }
       // Nothing returns from a store that hangs, so the deadline is what tells.
       (void)Judge(*pending, Status::DeadlineExceeded("no answer in time"));
@@ -204,6 +227,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
     pending->Answer(Status::DeadlineExceeded(fmt::format(
         "the store did not answer in time ({})", was_queued ? "still queued" : "call in flight")));
     if (was_queued) pending->job.run = nullptr;
+    EndAnswering();
   }
 };
 
@@ -236,18 +260,11 @@ void TransferLane::Submit(TransferJob job) {
   Status refused;
   {
     MutexLock lock(state.mutex);
+    ++state.answering;
     refused = state.Admit(*pending);
-    if (refused.ok() && state.queued_bytes + pending->job.bytes > state.options.max_queued_bytes &&
-        !state.options.drop_oldest) {
-      refused = Status::ResourceExhausted(fmt::format("the {} lane's queue is full ({} bytes wait)",
-                                                      state.options.name, state.queued_bytes));
-      ++state.dropped;
-    }
-    if (!refused.ok()) {
-      if (pending->probe) state.probing = false;
-    } else {
-      while (state.queued_bytes + pending->job.bytes > state.options.max_queued_bytes) {
-        state.queued_bytes -= state.queue.front()->job.bytes;
+    if (refused.ok()) {
+      while (!state.MayStart(*pending) && !state.Fits(*pending)) {
+        state.queued_bytes -= state.queue.front()->queue_bytes();
         if (state.queue.front()->probe) state.probing = false;
         dropped.push_back(std::move(state.queue.front()));
         state.queue.pop_front();
@@ -257,7 +274,7 @@ void TransferLane::Submit(TransferJob job) {
         pending->timer_id = state.timer->Schedule(
             pending->job.deadline, [self = state_, pending] { self->Expire(pending); });
       }
-      state.queued_bytes += pending->job.bytes;
+      state.queued_bytes += pending->queue_bytes();
       state.queue.push_back(pending);
       start = state.Startable();
     }
@@ -268,6 +285,7 @@ void TransferLane::Submit(TransferJob job) {
     old->Answer(Status::ResourceExhausted("dropped: newer jobs needed the queue's room"));
   }
   if (!refused.ok()) pending->Answer(refused);
+  state.EndAnswering();
 }
 
 Status TransferLane::Close(TimePoint deadline) {
@@ -277,9 +295,9 @@ Status TransferLane::Close(TimePoint deadline) {
   {
     MutexLock lock(state.mutex);
     state.closed = true;
-    while (state.running > 0 || !state.queue.empty()) {
-      if (state.clock->Now() >= deadline) break;
-      (void)state.idle.WaitUntil(state.mutex, deadline);
+    // The wait is one of real time, also where the clock is not.
+    while (!state.IsIdle() && state.clock->Now() < deadline) {
+      if (!state.idle.WaitUntil(state.mutex, deadline)) break;
     }
     left.assign(state.queue.begin(), state.queue.end());
     state.queue.clear();

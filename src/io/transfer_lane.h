@@ -12,13 +12,17 @@
 
 namespace embercache {
 
+// Jobs of at most so many bytes are small.
+inline constexpr uint64_t kSmallJobBytes = uint64_t{1} << 20;
+
 struct TransferLaneOptions {
   // "get" or "put": in messages and metrics.
   std::string name;
   // Store calls in flight at once. One of them is kept for jobs of at most kSmallJobBytes, so that
   // large transfers do not hold small ones up. At least 2.
   size_t workers = 4;
-  // Of jobs that wait; a job that is larger alone is refused.
+  // Of jobs that wait; each counts as 4096 bytes at least. A job that is larger alone is refused
+  // unless it can start at once.
   uint64_t max_queued_bytes = uint64_t{256} << 20;
   // A full queue drops its oldest job for the new one; else the new one is refused.
   bool drop_oldest = false;
@@ -36,8 +40,8 @@ struct TransferJob {
   // When `done` is called at the latest, whatever the store does.
   TimePoint deadline = TimePoint::max();
   // Calls the store, on a worker. It may go on after `done` was called with DeadlineExceeded, so it
-  // has to own all that it touches. Unavailable, DeadlineExceeded and Internal count as failures
-  // for the breaker.
+  // has to own all that it touches. For the breaker Unavailable, DeadlineExceeded and Internal are
+  // failures, Cancelled says nothing, and anything else is an answer.
   std::function<Status(const CallContext&)> run;
   // Called exactly once: with run's status and true when it returned in time, else with why it did
   // not run or was not waited for, and false: then run may still be at work. On a worker, on the
@@ -64,8 +68,9 @@ class TransferLane {
   ~TransferLane();
 
   void Submit(TransferJob job);
-  // Refuses new jobs, and waits until `deadline` for the queued and running ones; those left are
-  // answered with Cancelled. DeadlineExceeded when a store call had not returned. Idempotent.
+  // Refuses new jobs, and waits until `deadline` for the queued and running ones and their `done`s;
+  // those left are answered with Cancelled. DeadlineExceeded when a store call had not returned.
+  // Idempotent.
   Status Close(TimePoint deadline);
   TransferLaneStats Stats() const;
   // Called when the breaker closes again after having been open. Set before the first Submit.

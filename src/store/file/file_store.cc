@@ -1,20 +1,18 @@
 // Invariants:
-// 1. A file under an object's name is whole and never changes: it is written under a temp name and
-//    gets its own by one rename or link.
-// 2. The nanoseconds of a file's modification time are random, chosen at the put: with inode and
-//    size they are the object's version. The seconds alone are its age.
+// 1. A file under an object's name is whole and its bytes never change: it is written under a temp
+//    name and gets its own by one rename or link. So gets take no lock.
+// 2. Each call uses the folder that lies under the path then: one that was taken away is made
+//    again, and what still runs on the old one fails.
 
 #include "src/store/file/file_store.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,41 +20,32 @@
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/store/file/directory.h"
+#include "src/store/file/io_error.h"
 #include "src/store/file/object_io.h"
 #include "src/store/file/object_name.h"
+#include "src/store/file/object_times.h"
+#include "src/store/file/object_tree.h"
 #include "src/store/file/object_walk.h"
-#include "src/store/file/temp_file.h"
+#include "src/store/file/write_backoff.h"
 #include "src/store/store_call.h"
 #include "src/store/store_options.h"
 
 namespace embercache {
 namespace {
 
-// What is ours in the folder beside the objects.
-constexpr char kTempFolder[] = ".embercache/tmp";
+struct FileStoreOptions {
+  std::string dir;
+  TreeLimits limits;
+  bool fsync = false;
+};
 
-using RootRef = std::shared_ptr<const UniqueFd>;
-
-ObjectVersion VersionOf(const struct stat& info) {
-  const auto bytes = static_cast<uint64_t>(info.st_size);
-  const auto nanoseconds = static_cast<uint64_t>(info.st_mtim.tv_nsec);  // below 2^30
-  return {info.st_ino, (bytes << 30U) | nanoseconds};
-}
-
-// Ages the file to now, with a version of its own.
-Status StampNewObject(int fd) {
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME, &now);
-  std::random_device random;
-  const timespec times[2] = {now, {now.tv_sec, static_cast<long>(random() % 1'000'000'000U)}};
-  return futimens(fd, times) == 0 ? Status::Ok() : Status::FromErrno(errno, "set times");
-}
+using TreeRef = std::shared_ptr<ObjectTree>;
 
 class FileStore final : public EmbeddingStore {
  public:
-  FileStore(std::string dir, const Clock* clock) : dir_(std::move(dir)), clock_(clock) {}
+  FileStore(FileStoreOptions options, const Clock* clock)
+      : options_(std::move(options)), clock_(clock) {}
 
-  // Makes the folder, proves that it can be written, and removes what the dead left in it.
   Status Start();
 
   std::string_view name() const override { return "file"; }
@@ -75,65 +64,71 @@ class FileStore final : public EmbeddingStore {
   Status Close(TimePoint deadline) override;
 
  private:
+  struct OpenObject {
+    UniqueFd fd;  // none when there is no object
+    struct stat info = {};
+  };
+
   StatResult Stat(std::string_view key);
   GetResult Get(const GetItem& item, const CallContext& context);
   PutResult Put(const PutItem& item, const CallContext& context);
-  Status Write(int root_fd, const PutItem& item, const std::string& path,
+  RemoveResult Remove(const RemoveItem& item, const CallContext& context);
+
+  Result<OpenObject> Open(ObjectTree& tree, const std::string& path) const;
+  Status Write(ObjectTree& tree, const PutItem& item, const std::string& path,
                const CallContext& context);
-  RemoveResult Remove(const RemoveItem& item);
+  Status WriteOnce(ObjectTree& tree, const PutItem& item, const std::string& path,
+                   const CallContext& context);
 
   // The folder as it is now under its path; made again when somebody took it away.
-  Result<RootRef> Root() EXCLUDES(mutex_);
-  // Remembers for Health whether the folder works; names it in what failed.
-  Status Note(Status status) EXCLUDES(mutex_);
+  Result<TreeRef> Tree() EXCLUDES(mutex_);
+  // What a call answers when the disk failed it: retryable, and naming the folder.
+  Status Failure(const Status& status) const;
+  void NotePut(const Status& status);
 
-  const std::string dir_;
+  const FileStoreOptions options_;
   const Clock* const clock_;
   CallGate gate_;
-  Mutex mutex_;
-  RootRef root_ GUARDED_BY(mutex_);
-  Status trouble_ GUARDED_BY(mutex_);  // of the last call that touched the disk
+  WriteBackoff backoff_;
+  LogLimiter log_limiter_;
+  mutable Mutex mutex_;
+  TreeRef tree_ GUARDED_BY(mutex_);
+  struct stat root_info_ GUARDED_BY(mutex_) = {};
+  Status root_trouble_ GUARDED_BY(mutex_);
 };
 
+Status FileStore::Failure(const Status& status) const {
+  const StatusCode code = status.code();
+  if (code == StatusCode::kDeadlineExceeded || code == StatusCode::kCancelled) return status;
+  std::string message = fmt::format("file store {}: {}", options_.dir, status.message());
+  if (code == StatusCode::kCorruption) return Status::Corruption(std::move(message));
+  if (code == StatusCode::kResourceExhausted) return Status::ResourceExhausted(std::move(message));
+  return Status::Unavailable(std::move(message));
+}
+
 Status FileStore::Start() {
-  EMBERCACHE_ASSIGN_OR_RETURN(const RootRef root, Root());
-  const auto probe = TempFile::Create(root->get(), kTempFolder);
-  if (!probe.ok()) return Note(probe.status());
-  const auto removed = RemoveDeadTempFiles(root->get(), kTempFolder);
-  if (!removed.ok()) return Note(removed.status());
-  if (*removed > 0) LOG_INFO("file store {}: removed {} half-written files", dir_, *removed);
-  return Status::Ok();
+  EMBERCACHE_ASSIGN_OR_RETURN(const TreeRef tree, Tree());
+  const Status status = tree->Start();
+  return status.ok() ? status : Failure(status);
 }
 
-Status FileStore::Note(Status status) {
-  MutexLock lock(mutex_);
-  // Names that come and go under a call are the folder's trouble, not the caller's.
-  const bool retryable =
-      status.code() != StatusCode::kInvalid && status.code() != StatusCode::kCorruption;
-  const StatusCode code =
-      status.code() == StatusCode::kNotFound ? StatusCode::kUnavailable : status.code();
-  trouble_ = status.ok() ? Status::Ok()
-                         : Status(code, fmt::format("file store {}: {}", dir_, status.message()),
-                                  retryable);
-  return trouble_;
-}
-
-Result<RootRef> FileStore::Root() {
+Result<TreeRef> FileStore::Tree() {
   struct stat at_path = {};
-  const bool there = stat(dir_.c_str(), &at_path) == 0;
-  {
-    MutexLock lock(mutex_);
-    struct stat opened = {};
-    if (there && root_ != nullptr && fstat(root_->get(), &opened) == 0 &&
-        opened.st_dev == at_path.st_dev && opened.st_ino == at_path.st_ino) {
-      return root_;
-    }
-  }
-  auto fd = OpenOrMakeFolder(dir_);
-  if (!fd.ok()) return Note(fd.status());
+  const bool there = stat(options_.dir.c_str(), &at_path) == 0;
   MutexLock lock(mutex_);
-  root_ = std::make_shared<const UniqueFd>(std::move(*fd));
-  return root_;
+  if (there && tree_ != nullptr && at_path.st_dev == root_info_.st_dev &&
+      at_path.st_ino == root_info_.st_ino) {
+    root_trouble_ = Status::Ok();
+    return tree_;
+  }
+  auto root = OpenOrMakeFolder(options_.dir);
+  if (!root.ok() || fstat(root->get(), &root_info_) != 0) {
+    root_trouble_ = Failure(root.ok() ? IoError(errno, "stat") : root.status());
+    return root_trouble_;
+  }
+  root_trouble_ = Status::Ok();
+  tree_ = std::make_shared<ObjectTree>(std::move(*root), options_.limits, clock_);
+  return tree_;
 }
 
 std::vector<StatResult> FileStore::BatchStat(std::span<const std::string_view> keys,
@@ -157,60 +152,75 @@ std::vector<PutResult> FileStore::BatchPutFromMultiBuffers(std::span<const PutIt
 std::vector<RemoveResult> FileStore::BatchRemove(std::span<const RemoveItem> items,
                                                  const CallContext& context) {
   return AnswerEach<RemoveResult>(items, context, *clock_, gate_,
-                                  [this](const RemoveItem& item) { return Remove(item); });
+                                  [&](const RemoveItem& item) { return Remove(item, context); });
 }
 
 StatResult FileStore::Stat(std::string_view key) {
   StatResult result;
-  auto root = Root();
-  if (!root.ok()) {
-    result.status = root.status();
+  auto tree = Tree();
+  if (!tree.ok()) {
+    result.status = tree.status();
     return result;
   }
   const std::string path = ObjectPath(key);
   struct stat info = {};
-  if (fstatat((*root)->get(), path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno != ENOENT) result.status = Note(Status::FromErrno(errno, "stat " + path));
+  if (fstatat((*tree)->fd(), path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno != ENOENT) result.status = Failure(IoError(errno, "stat " + path));
     return result;
   }
-  result.found = S_ISREG(info.st_mode);
+  if (!S_ISREG(info.st_mode) || IsExpired(info, options_.limits.ttl_s)) return result;
+  result.found = true;
   result.bytes = static_cast<uint64_t>(info.st_size);
   result.version = VersionOf(info);
   return result;
 }
 
+Result<FileStore::OpenObject> FileStore::Open(ObjectTree& tree, const std::string& path) const {
+  // Whatever lies there, opening it must not wait (a FIFO would) nor leave the folder.
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  OpenObject object{UniqueFd(openat(tree.fd(), path.c_str(), kFlags)), {}};
+  if (!object.fd.valid() || fstat(object.fd.get(), &object.info) != 0) {
+    // A network file system says ESTALE of a file that another machine removed.
+    if (errno == ENOENT || errno == ESTALE) return OpenObject();
+    return Failure(IoError(errno, "open " + path));
+  }
+  if (!S_ISREG(object.info.st_mode)) {
+    return Failure(Status::Unavailable(path + " is not a regular file"));
+  }
+  if (IsExpired(object.info, options_.limits.ttl_s)) return OpenObject();
+  return object;
+}
+
 GetResult FileStore::Get(const GetItem& item, const CallContext& context) {
   GetResult result;
-  auto root = Root();
-  if (!root.ok()) {
-    result.status = root.status();
+  auto tree = Tree();
+  if (!tree.ok()) {
+    result.status = tree.status();
     return result;
   }
   const std::string path = ObjectPath(item.key);
-  // Whatever lies there, opening it must not wait (a FIFO would) nor leave the folder.
-  const UniqueFd fd(
-      openat((*root)->get(), path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat info = {};
-  if (!fd.valid() || fstat(fd.get(), &info) != 0) {
-    if (errno == ENOENT) {
-      result.outcome = GetOutcome::kMiss;
-    } else {
-      result.status = Note(Status::FromErrno(errno, "open " + path));
-    }
+  auto object = Open(**tree, path);
+  if (!object.ok()) {
+    result.status = object.status();
     return result;
   }
-  if (!S_ISREG(info.st_mode)) {
-    result.status = Note(Status::Unavailable(path + " is not a regular file"));
+  if (!object->fd.valid()) {
+    result.outcome = GetOutcome::kMiss;
     return result;
   }
-  result.bytes = static_cast<uint64_t>(info.st_size);
-  result.version = VersionOf(info);
+  result.bytes = static_cast<uint64_t>(object->info.st_size);
+  result.version = VersionOf(object->info);
   if (TotalBytes(item.buffers) != result.bytes) {
     result.outcome = GetOutcome::kWrongSize;
     return result;
   }
-  result.status = ReadObject(fd.get(), item.buffers, context, *clock_);
-  if (result.status.ok()) result.outcome = GetOutcome::kHit;
+  const Status read = ReadObject(object->fd.get(), item.buffers, context, *clock_);
+  if (!read.ok()) {
+    result.status = Failure(read);
+    return result;
+  }
+  TouchObject(object->fd.get(), object->info, /*refresh_age=*/false);
+  result.outcome = GetOutcome::kHit;
   return result;
 }
 
@@ -221,59 +231,81 @@ PutResult FileStore::Put(const PutItem& item, const CallContext& context) {
         fmt::format("key '{}' has the form of an id that List gives; it can't be put", item.key));
     return result;
   }
-  auto root = Root();
-  if (!root.ok()) {
-    result.status = root.status();
+  auto tree = Tree();
+  if (!tree.ok()) {
+    result.status = tree.status();
     return result;
   }
   const std::string path = ObjectPath(item.key);
-  struct stat info = {};
-  if (item.mode == PutMode::kIfAbsent &&
-      fstatat((*root)->get(), path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-    result.outcome = PutOutcome::kAlreadyPresent;
+  if (item.mode == PutMode::kIfAbsent) {
+    if (auto object = Open(**tree, path); object.ok() && object->fd.valid()) {
+      TouchObject(object->fd.get(), object->info, /*refresh_age=*/true);
+      result.outcome = PutOutcome::kAlreadyPresent;
+      return result;
+    }
+  }
+  result.status = backoff_.Check(clock_->Now());
+  if (!result.status.ok()) return result;
+  const Status status = Write(**tree, item, path, context);
+  if (status.code() == StatusCode::kInvalid) {
+    result.status = status;
     return result;
   }
-  const Status status = Write((*root)->get(), item, path, context);
-  if (status.ok()) {
-    result.outcome = PutOutcome::kStored;
-    static_cast<void>(Note(Status::Ok()));
-  } else if (status.code() == StatusCode::kAlreadyExists) {
+  if (status.code() == StatusCode::kAlreadyExists) {
     result.outcome = PutOutcome::kAlreadyPresent;
-  } else if (status.code() == StatusCode::kCancelled ||
-             status.code() == StatusCode::kDeadlineExceeded) {
-    result.status = status;
+  } else if (status.ok()) {
+    result.outcome = PutOutcome::kStored;
   } else {
-    result.status = Note(status);
+    result.status = Failure(status);
   }
+  NotePut(result.status);
   return result;
 }
 
-Status FileStore::Write(int root_fd, const PutItem& item, const std::string& path,
-                        const CallContext& context) {
-  EMBERCACHE_ASSIGN_OR_RETURN(TempFile file, TempFile::Create(root_fd, kTempFolder));
-  EMBERCACHE_RETURN_IF_ERROR(WriteObject(file.fd(), item.buffers, context, *clock_));
-  EMBERCACHE_RETURN_IF_ERROR(StampNewObject(file.fd()));
-  return file.Publish(path, item.mode);
+void FileStore::NotePut(const Status& status) {
+  if (status.ok()) return backoff_.Succeeded();
+  if (status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kCancelled) {
+    return;
+  }
+  const TimePoint now = clock_->Now();
+  backoff_.Failed(status, now);
+  if (const uint64_t failures = log_limiter_.Admit(now); failures > 0) {
+    LOG_WARNING("{} puts failed, the last one: {}", failures, status.message());
+  }
 }
 
-RemoveResult FileStore::Remove(const RemoveItem& item) {
+Status FileStore::Write(ObjectTree& tree, const PutItem& item, const std::string& path,
+                        const CallContext& context) {
+  Status status = WriteOnce(tree, item, path, context);
+  if (status.code() != StatusCode::kResourceExhausted) return status;  // not a full disk
+  const auto freed = tree.MakeSpace(ChargeOf(TotalBytes(item.buffers)), context);
+  if (!freed.ok() || *freed == 0) return status;
+  return WriteOnce(tree, item, path, context);
+}
+
+Status FileStore::WriteOnce(ObjectTree& tree, const PutItem& item, const std::string& path,
+                            const CallContext& context) {
+  EMBERCACHE_ASSIGN_OR_RETURN(ObjectTree::Pending object,
+                              tree.Begin(TotalBytes(item.buffers), context));
+  const TempFile& file = object.file();
+  EMBERCACHE_RETURN_IF_ERROR(WriteObject(file.fd(), item.buffers, context, *clock_));
+  EMBERCACHE_RETURN_IF_ERROR(StampNewObject(file.fd()));
+  if (options_.fsync && fdatasync(file.fd()) != 0) return IoError(errno, "sync " + path);
+  return tree.Commit(std::move(object), path, item.mode, context);
+}
+
+RemoveResult FileStore::Remove(const RemoveItem& item, const CallContext& context) {
   RemoveResult result;
-  auto root = Root();
-  if (!root.ok()) {
-    result.status = root.status();
+  auto tree = Tree();
+  if (!tree.ok()) {
+    result.status = tree.status();
     return result;
   }
-  const std::string path = ObjectPath(item.key);
-  struct stat info = {};
-  if (fstatat((*root)->get(), path.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && item.version &&
-      *item.version != VersionOf(info)) {
-    result.outcome = RemoveOutcome::kChanged;
-  } else if (unlinkat((*root)->get(), path.c_str(), 0) == 0) {
-    result.outcome = RemoveOutcome::kRemoved;
-  } else if (errno == ENOENT) {
-    result.outcome = RemoveOutcome::kAbsent;
+  const auto outcome = (*tree)->Remove(ObjectPath(item.key), item.version, context);
+  if (outcome.ok()) {
+    result.outcome = *outcome;
   } else {
-    result.status = Note(Status::FromErrno(errno, "remove " + path));
+    result.status = Failure(outcome.status());
   }
   return result;
 }
@@ -283,34 +315,48 @@ Result<ListPage> FileStore::List(std::string_view cursor, size_t limit,
   const CallGate::Pass pass = gate_.Enter();
   if (!pass) return CallGate::ClosedStatus();
   EMBERCACHE_RETURN_IF_ERROR(CheckListLimit(limit));
-  EMBERCACHE_ASSIGN_OR_RETURN(const RootRef root, Root());
+  EMBERCACHE_ASSIGN_OR_RETURN(const TreeRef tree, Tree());
   ListPage page;
-  ObjectWalk walk((*root).get(), cursor);
+  ObjectWalk walk(tree->fd(), "", cursor);
   while (true) {
     EMBERCACHE_RETURN_IF_ERROR(CheckCall(context, *clock_));
     auto object = walk.Next();
-    if (!object.ok()) return Note(object.status());
+    if (!object.ok()) return Failure(object.status());
     if (!object->has_value()) {
       page.next_cursor.clear();
       return page;
     }
+    const WalkedObject& found = **object;
+    if (IsExpired(found.info, options_.limits.ttl_s)) continue;
     // One more than the page holds tells that there is more.
     if (page.objects.size() == limit) return page;
-    page.objects.push_back({(*object)->id, static_cast<uint64_t>((*object)->info.st_size)});
-    page.next_cursor = (*object)->path;
+    page.objects.push_back({found.id, static_cast<uint64_t>(found.info.st_size)});
+    page.next_cursor = found.path;
   }
 }
 
 StoreHealth FileStore::Health() {
   if (gate_.closed()) return {StoreState::kDown, "closed"};
+  if (const Status trouble = backoff_.trouble(); !trouble.ok()) {
+    return {StoreState::kDown, "puts fail: " + trouble.message()};
+  }
   MutexLock lock(mutex_);
-  if (!trouble_.ok()) return {StoreState::kDown, trouble_.message()};
-  return {StoreState::kUp, "folder " + dir_};
+  if (!root_trouble_.ok()) return {StoreState::kDown, root_trouble_.message()};
+  return {StoreState::kUp, "folder " + options_.dir};
 }
 
 std::string FileStore::DescribeJson() const {
-  return nlohmann::json{{"dir", dir_}}.dump(-1, ' ', false,
-                                            nlohmann::json::error_handler_t::replace);
+  TreeRef tree;
+  {
+    MutexLock lock(mutex_);
+    tree = tree_;
+  }
+  const nlohmann::json description = {{"dir", options_.dir},
+                                      {"bytes", tree->used_bytes()},
+                                      {"max_bytes", options_.limits.max_bytes},
+                                      {"ttl_s", options_.limits.ttl_s},
+                                      {"evicted_objects", tree->evicted_objects()}};
+  return description.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Status FileStore::Close(TimePoint deadline) {
@@ -320,14 +366,24 @@ Status FileStore::Close(TimePoint deadline) {
 }  // namespace
 
 Result<std::unique_ptr<EmbeddingStore>> CreateFileStore(const StoreConfig& config) {
-  std::string dir;
+  FileStoreOptions file;
+  file.limits.max_bytes = 10ULL << 30;
+  Duration ttl = Duration::zero();
   StoreOptions options("file", config.json);
-  options.Read("dir", &dir);
+  options.Read("dir", &file.dir);
+  options.ReadBytes("max_bytes", &file.limits.max_bytes);
+  options.ReadDuration("ttl", &ttl);
+  options.Read("fsync", &file.fsync);
   EMBERCACHE_RETURN_IF_ERROR(options.Finish());
-  if (dir.empty()) {
+  if (file.dir.empty()) {
     return Status::Invalid("store backend 'file' needs the option 'dir', the folder to store in");
   }
-  auto store = std::make_unique<FileStore>(std::move(dir), config.clock);
+  if (ttl > Duration::zero() && ttl < std::chrono::seconds(1)) {
+    return Status::Invalid(
+        "option 'ttl' of store backend 'file' has to be \"0s\" or at least \"1s\"");
+  }
+  file.limits.ttl_s = std::chrono::duration_cast<std::chrono::seconds>(ttl).count();
+  auto store = std::make_unique<FileStore>(std::move(file), config.clock);
   EMBERCACHE_RETURN_IF_ERROR(store->Start());
   return std::unique_ptr<EmbeddingStore>(std::move(store));
 }

@@ -1,12 +1,18 @@
 #include "src/store/file/object_io.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <string_view>
+#include <vector>
 
+#include "src/store/file/io_error.h"
 #include "src/store/store_call.h"
 
 namespace embercache {
@@ -15,6 +21,8 @@ namespace {
 // Bytes of one system call: what a slow disk moves between two looks at the deadline.
 constexpr size_t kChunkBytes = 4UL << 20;
 constexpr size_t kChunkBuffers = 256;
+// Direct I/O is a matter of logical blocks; none is larger in practice.
+constexpr size_t kAlignment = 4096;
 
 // Where a transfer stands in a list of buffers.
 template <typename Buffer>
@@ -62,17 +70,59 @@ class Cursor {
   std::array<iovec, kChunkBuffers> chunk_;
 };
 
-// `transfer(iovecs, offset)` is preadv or pwritev.
+bool SetDirect(int fd, bool on) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+template <typename Buffer>
+bool FitsDirect(std::span<const Buffer> buffers) {
+  return TotalBytes(buffers) >= kDirectBytes &&
+         std::all_of(buffers.begin(), buffers.end(), [](const Buffer& buffer) {
+           return reinterpret_cast<uintptr_t>(buffer.data()) % kAlignment == 0 &&
+                  buffer.size() % kAlignment == 0;
+         });
+}
+
+// Whether all of the file lies in the page cache. False when that can't be told.
+bool IsCached(int fd, size_t bytes) {
+  void* const map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return false;
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((bytes + page_bytes - 1) / page_bytes);
+  const bool known = mincore(map, bytes, resident.data()) == 0;
+  munmap(map, bytes);
+  return known && std::all_of(resident.begin(), resident.end(), [](auto page) { return page & 1; });
+}
+
+// Finds the space for the file's bytes, where the file system can.
+Status Allocate(int fd, uint64_t bytes) {
+  int outcome;
+  do {
+    outcome = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  } while (outcome != 0 && errno == EINTR);
+  if (outcome == 0 || errno == EOPNOTSUPP) return Status::Ok();
+  return IoError(errno, "allocate");
+}
+
+// `transfer(iovecs, offset)` is preadv or pwritev, `verb` what it does.
 template <typename Buffer, typename Transfer>
-Status TransferAll(std::span<const Buffer> buffers, const CallContext& context, const Clock& clock,
-                   Transfer transfer) {
+Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffers, bool direct,
+                   const CallContext& context, const Clock& clock, Transfer transfer) {
+  direct = direct && SetDirect(fd, true);
   Cursor<Buffer> cursor(buffers);
   off_t offset = 0;
   while (!cursor.done()) {
     EMBERCACHE_RETURN_IF_ERROR(CheckCall(context, clock));
     const ssize_t moved = transfer(cursor.NextChunk(), offset);
     if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0) return Status::FromErrno(errno, "transfer");
+    if (moved < 0 && errno == EINVAL && direct) {
+      // This file system wants another alignment, or has no direct I/O after all.
+      if (!SetDirect(fd, false)) return IoError(errno, "leave direct I/O");
+      direct = false;
+      continue;
+    }
+    if (moved < 0) return IoError(errno, verb);
     if (moved == 0) return Status::Corruption(fmt::format("the file ends after {} bytes", offset));
     cursor.Advance(static_cast<size_t>(moved));
     offset += moved;
@@ -84,16 +134,22 @@ Status TransferAll(std::span<const Buffer> buffers, const CallContext& context, 
 
 Status ReadObject(int fd, std::span<const MutableBuffer> buffers, const CallContext& context,
                   const Clock& clock) {
-  return TransferAll(buffers, context, clock, [fd](std::span<const iovec> chunk, off_t offset) {
-    return preadv(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
-  });
+  const bool direct = FitsDirect(buffers) && !IsCached(fd, TotalBytes(buffers));
+  return TransferAll("read", fd, buffers, direct, context, clock,
+                     [fd](std::span<const iovec> chunk, off_t offset) {
+                       return preadv(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
+                     });
 }
 
 Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallContext& context,
                    const Clock& clock) {
-  return TransferAll(buffers, context, clock, [fd](std::span<const iovec> chunk, off_t offset) {
-    return pwritev(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
-  });
+  const bool direct = FitsDirect(buffers);
+  // Around the cache nothing gathers the chunks; the blocks had better be found together.
+  if (direct) EMBERCACHE_RETURN_IF_ERROR(Allocate(fd, TotalBytes(buffers)));
+  return TransferAll("write", fd, buffers, direct, context, clock,
+                     [fd](std::span<const iovec> chunk, off_t offset) {
+                       return pwritev(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
+                     });
 }
 
 }  // namespace embercache

@@ -8,6 +8,11 @@
 #include "src/store/file/object_name.h"
 
 namespace embercache {
+namespace {
+
+constexpr std::string_view kObjectFolder = "aa/bb";
+
+}  // namespace
 
 Status ObjectWalk::Open(std::string folder) {
   EMBERCACHE_ASSIGN_OR_RETURN(auto names, ListFolder(root_fd_, folder.empty() ? "." : folder));
@@ -26,7 +31,7 @@ std::optional<WalkedObject> ObjectWalk::Look(const std::string& path,
 }
 
 Result<std::optional<WalkedObject>> ObjectWalk::Next() {
-  if (!std::exchange(started_, true)) EMBERCACHE_RETURN_IF_ERROR(Open(""));
+  if (!std::exchange(started_, true)) EMBERCACHE_RETURN_IF_ERROR(Open(top_));
   while (!levels_.empty()) {
     Level& level = levels_.back();
     if (level.next == level.names.size()) {
@@ -35,7 +40,7 @@ Result<std::optional<WalkedObject>> ObjectWalk::Next() {
     }
     const std::string& name = level.names[level.next++];
     const std::string path = level.folder.empty() ? name : level.folder + "/" + name;
-    if (levels_.size() == kDepth) {
+    if (level.folder.size() == kObjectFolder.size()) {
       if (path <= after_) continue;
       if (auto object = Look(path, name)) return object;
     } else if (IsFanOutName(name) && path >= after_.substr(0, path.size())) {

@@ -22,8 +22,10 @@ struct WalkedObject {
 // is not an object of ours is passed over. Not thread-safe.
 class ObjectWalk {
  public:
-  // Starts behind the path `after`; empty starts with the first.
-  ObjectWalk(int root_fd, std::string_view after) : root_fd_(root_fd), after_(after) {}
+  // Walks the folder ("" is the root, or "aa"), from behind the path `after`; "" starts with the
+  // first.
+  ObjectWalk(int root_fd, std::string_view folder, std::string_view after)
+      : root_fd_(root_fd), top_(folder), after_(after) {}
 
   // nullopt when there are no more.
   Result<std::optional<WalkedObject>> Next();
@@ -35,12 +37,12 @@ class ObjectWalk {
     std::vector<std::string> names;
     size_t next = 0;
   };
-  static constexpr size_t kDepth = 3;
 
   Status Open(std::string folder);
   std::optional<WalkedObject> Look(const std::string& path, const std::string& name) const;
 
   const int root_fd_;
+  const std::string top_;
   const std::string after_;
   std::vector<Level> levels_;
   bool started_ = false;

@@ -1,8 +1,6 @@
 // Invariants:
 // 1. A temp file's name has the form that IsTempName knows, and nothing else in the folder has it.
-// 2. Its lock is held from before the first byte until the file is published or removed. Between
-//    its creation and its lock a cleaner may remove it: then it has no link, and Create tries
-//    again.
+// 2. Its lock is held from before its first byte until it is published or removed.
 
 #include "src/store/file/temp_file.h"
 
@@ -18,6 +16,8 @@
 #include <utility>
 
 #include "src/store/file/directory.h"
+#include "src/store/file/io_error.h"
+#include "src/store/file/object_times.h"
 
 namespace embercache {
 namespace {
@@ -45,11 +45,6 @@ bool TryLock(int fd) {
   return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-bool HasNoLink(int fd) {
-  struct stat info = {};
-  return fstat(fd, &info) == 0 && info.st_nlink == 0;
-}
-
 }  // namespace
 
 TempFile::TempFile(int root_fd, std::string path, UniqueFd fd)
@@ -60,44 +55,45 @@ TempFile::TempFile(TempFile&& other) noexcept
       path_(std::exchange(other.path_, std::string())),
       fd_(std::move(other.fd_)) {}
 
-TempFile::~TempFile() {
+void TempFile::Discard() {
   if (!path_.empty()) unlinkat(root_fd_, path_.c_str(), 0);
+  path_.clear();
 }
 
 Result<TempFile> TempFile::Create(int root_fd, const std::string& folder) {
-  constexpr int kAttempts = 8;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    std::string path = folder + "/" + NewTempName();
-    UniqueFd fd(openat(root_fd, path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (!fd.valid()) {
-      if (errno == EEXIST) continue;
-      if (errno != ENOENT) return Status::FromErrno(errno, "make " + path);
-      EMBERCACHE_RETURN_IF_ERROR(MakeFolders(root_fd, folder));
-      continue;
-    }
-    TempFile file(root_fd, std::move(path), std::move(fd));
-    if (!TryLock(file.fd())) {
-      if (errno == EAGAIN || errno == EACCES) continue;
-      return Status::FromErrno(errno, "lock " + file.path_);
-    }
-    if (!HasNoLink(file.fd())) return file;
+  const std::string path = folder + "/" + NewTempName();
+  const auto make = [&] {
+    return UniqueFd(openat(root_fd, path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  };
+  UniqueFd fd = make();
+  if (!fd.valid() && errno == ENOENT) {
+    EMBERCACHE_RETURN_IF_ERROR(MakeFolders(root_fd, folder));
+    fd = make();
   }
-  return Status::Unavailable("make a temp file in " + folder + ": it keeps disappearing");
+  if (!fd.valid() && errno == EEXIST) return Status::Unavailable(path + " exists");
+  if (!fd.valid()) return IoError(errno, "make " + path);
+  TempFile file(root_fd, path, std::move(fd));
+  if (!TryLock(file.fd())) return IoError(errno, "lock " + path);
+  return file;
+}
+
+Status TempFile::SetSize(uint64_t bytes) {
+  int outcome;
+  do {
+    outcome = ftruncate(fd(), static_cast<off_t>(bytes));
+  } while (outcome != 0 && errno == EINTR);
+  return outcome == 0 ? Status::Ok() : IoError(errno, "size " + path_);
 }
 
 Status TempFile::Link(const std::string& path, PutMode mode) {
-  int outcome;
-  if (mode == PutMode::kReplace) {
-    outcome = renameat(root_fd_, path_.c_str(), root_fd_, path.c_str());
-  } else {
-    outcome = renameat2(root_fd_, path_.c_str(), root_fd_, path.c_str(), RENAME_NOREPLACE);
-    if (outcome != 0 && (errno == EINVAL || errno == ENOSYS)) {
-      // Not every file system has RENAME_NOREPLACE (NFS has not); link refuses as atomically. The
-      // destructor removes the first name then.
-      if (linkat(root_fd_, path_.c_str(), root_fd_, path.c_str(), 0) == 0) return Status::Ok();
-    }
+  const unsigned flags = mode == PutMode::kIfAbsent ? RENAME_NOREPLACE : 0;
+  int outcome = renameat2(root_fd_, path_.c_str(), root_fd_, path.c_str(), flags);
+  if (outcome != 0 && flags != 0 && (errno == EINVAL || errno == ENOSYS)) {
+    // Not every file system has RENAME_NOREPLACE (NFS has not); link refuses as atomically.
+    outcome = linkat(root_fd_, path_.c_str(), root_fd_, path.c_str(), 0);
+    if (outcome == 0) Discard();
   }
-  if (outcome != 0) return Status::FromErrno(errno, "publish " + path);
+  if (outcome != 0) return IoError(errno, "publish " + path);
   path_.clear();
   return Status::Ok();
 }
@@ -105,7 +101,7 @@ Status TempFile::Link(const std::string& path, PutMode mode) {
 Status TempFile::Publish(const std::string& path, PutMode mode) {
   // A network file system tells of failed writes when a descriptor is closed.
   if (const int copy = dup(fd()); copy < 0 || close(copy) != 0) {
-    return Status::FromErrno(errno, "write " + path_);
+    return IoError(errno, "write " + path_);
   }
   Status status = Link(path, mode);
   if (status.code() != StatusCode::kNotFound) return status;
@@ -113,18 +109,22 @@ Status TempFile::Publish(const std::string& path, PutMode mode) {
   return Link(path, mode);
 }
 
-Result<size_t> RemoveDeadTempFiles(int root_fd, const std::string& folder) {
+Result<TempSweep> SweepTempFiles(int root_fd, const std::string& folder) {
   EMBERCACHE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(root_fd, folder));
-  size_t removed = 0;
+  TempSweep sweep;
   for (const std::string& name : names) {
     if (!IsTempName(name)) continue;
     const std::string path = folder + "/" + name;
     const UniqueFd fd(openat(root_fd, path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (!fd.valid() || !TryLock(fd.get())) continue;
-    // Names are random, so the name still is the file that was locked, or gone.
-    if (unlinkat(root_fd, path.c_str(), 0) == 0) ++removed;
+    struct stat info = {};
+    if (!fd.valid() || fstat(fd.get(), &info) != 0) continue;
+    if (TryLock(fd.get()) && unlinkat(root_fd, path.c_str(), 0) == 0) {
+      ++sweep.removed;
+    } else {
+      sweep.live_bytes += ChargeOf(static_cast<uint64_t>(info.st_size));
+    }
   }
-  return removed;
+  return sweep;
 }
 
 }  // namespace embercache

@@ -1,0 +1,298 @@
+#include "src/server/encode_server.h"
+
+#include <fmt/format.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "embercache/controller.h"
+#include "embercache/encoder.h"
+#include "embercache/store_factory.h"
+#include "src/base/log.h"
+#include "src/server/cache_collector.h"
+#include "src/server/encode_pipeline.h"
+#include "src/server/encode_service.h"
+#include "src/server/error_response.h"
+#include "src/server/metric_series.h"
+#include "src/server/origin_check.h"
+#include "src/server/routes.h"
+#include "src/server/stats_json.h"
+#include "src/server/version.h"
+
+// Parts are declared in the order of their construction; each uses only those before it. Stop ends
+// them so that nobody calls what is gone: connections first, then the pipeline, then the cache.
+
+namespace embercache {
+namespace {
+
+// How long /ready waits for the store's first answer.
+constexpr Duration kStoreStartTime = std::chrono::seconds(5);
+constexpr Duration kStoreStartPoll = std::chrono::milliseconds(20);
+
+size_t Cores() {
+  return std::max<size_t>(1, std::thread::hardware_concurrency());
+}
+
+HttpServerOptions HttpOptions(const EncodeServerOptions& options) {
+  HttpServerOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  http.threads = Cores() > 4 ? 2 : 1;
+  http.max_body_bytes = options.max_body_bytes;
+  http.max_bodies_bytes = std::max(http.max_bodies_bytes, 2 * options.max_body_bytes);
+  return http;
+}
+
+// Stores whose confirmations are trusted for a while, since asking them costs a round trip or, with
+// Mooncake, keeps objects from being evicted.
+Duration PublishConfirm(std::string_view backend) {
+  if (backend == "redis") return std::chrono::seconds(30);
+  if (backend == "mooncake") return std::chrono::seconds(60);
+  return Duration::zero();
+}
+
+std::string_view StoreStateName(const ControllerStats& stats) {
+  if (stats.backend.empty()) return "off";
+  switch (stats.store.state) {
+    case StoreState::kUp:
+      return "up";
+    case StoreState::kStarting:
+      return "starting";
+    case StoreState::kDown:
+      break;
+  }
+  return "down";
+}
+
+}  // namespace
+
+struct EncodeServer::Impl {
+  explicit Impl(EncodeServerOptions server_options)
+      : options(std::move(server_options)),
+        metrics(std::make_shared<Metrics>()),
+        background("background", 1),
+        workers("work", std::max<size_t>(2, Cores() / 2)),
+        routes(metrics.get(), &background, IsLoopbackHost(options.host)) {}
+
+  Result<std::shared_ptr<const ServedModel>> LoadModel(const ModelSource& source) const;
+  Status LoadModels();
+  Status OpenStore();
+  Status MakeController();
+  void WaitForStore() const;
+  void OpenRoutes();
+  HttpResponse MetricsAnswer() const;
+  HttpResponse ReadyAnswer() const;
+  HttpResponse StatsAnswer() const;
+
+  const EncodeServerOptions options;
+  const std::shared_ptr<Metrics> metrics;
+  ThreadPool background;
+  ThreadPool workers;
+  Routes routes;
+  std::unique_ptr<HttpServer> http;
+  std::vector<std::shared_ptr<const ServedModel>> models;
+  MediaRoot media_root;
+  std::shared_ptr<Timer> timer;
+  std::shared_ptr<EmbeddingStore> store;
+  std::unique_ptr<EmbeddingCacheController> controller;
+  std::unique_ptr<EncodePipeline> pipeline;
+  std::unique_ptr<EncodeService> service;
+  std::unique_ptr<CacheCollector> collector;
+  bool stopped = false;
+};
+
+Result<std::shared_ptr<const ServedModel>> EncodeServer::Impl::LoadModel(
+    const ModelSource& source) const {
+  EncoderOptions encoder_options;
+  encoder_options.model_id = source.name;
+  encoder_options.max_pixels = options.max_pixels;
+  std::function<void(const LoadProgress&)> progress;
+  if (options.progress) {
+    progress = [this, &source](const LoadProgress& at) {
+      options.progress(fmt::format("{}: {}", source.dir, at.stage), at.done, at.total);
+    };
+  }
+  auto model = std::make_shared<ServedModel>();
+  EMBERCACHE_ASSIGN_OR_RETURN(model->encoder,
+                              LoadOnnxEncoder(source.dir, encoder_options, progress));
+  const EncoderInfo& info = model->encoder->info();
+  model->name = source.name.empty() ? info.model_id : source.name;
+  NamespaceFields fields;
+  fields.model_id = info.model_id;
+  fields.weights_digest = info.weights_digest;
+  fields.preprocess_fingerprint = info.preprocess_fingerprint;
+  fields.dtype = info.dtype;
+  fields.tenant_salt = options.tenant_salt;
+  fields.epoch = options.epoch;
+  model->spec = {NamespaceDigest(fields), info.modality, info.dtype, info.hidden};
+  LOG_INFO("model {}: {} rows of {} {}, namespace {}", model->name, ModalityName(info.modality),
+           info.hidden, DTypeName(info.dtype), model->spec.namespace_digest.ToHex());
+  return std::shared_ptr<const ServedModel>(std::move(model));
+}
+
+Status EncodeServer::Impl::LoadModels() {
+  for (const ModelSource& source : options.models) {
+    EMBERCACHE_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, LoadModel(source));
+    for (const auto& other : models) {
+      if (other->name == model->name) {
+        return Status::Invalid(
+            fmt::format("two models are named '{}'; use --model NAME=DIR", model->name));
+      }
+    }
+    models.push_back(std::move(model));
+  }
+  return Status::Ok();
+}
+
+Status EncodeServer::Impl::OpenStore() {
+  if (!options.enable_global_cache) return Status::Ok();
+  EmbeddingStoreFactory factory;
+  RegisterBuiltinBackends(factory);
+  StoreConfig config;
+  config.json = options.store_config_json;
+  EMBERCACHE_ASSIGN_OR_RETURN(store, factory.CreateBackend(options.backend, config));
+  return Status::Ok();
+}
+
+Status EncodeServer::Impl::MakeController() {
+  ControllerOptions controller_options;
+  controller_options.max_pool_bytes = options.pool_bytes;
+  for (const auto& model : models) {
+    controller_options.pools.push_back({model->spec.modality, model->spec.row_bytes()});
+  }
+  controller_options.lookup_timeout = options.lookup_timeout;
+  controller_options.publish_confirm = PublishConfirm(options.backend);
+  if (options.progress) {
+    controller_options.progress = [this](const std::string& pool, uint64_t done, uint64_t total) {
+      options.progress(fmt::format("pool {}", pool), done, total);
+    };
+  }
+  ControllerParts parts;
+  parts.store = store;
+  parts.timer = timer;
+  parts.metrics = metrics;
+  EMBERCACHE_ASSIGN_OR_RETURN(controller, EmbeddingCacheController::Create(
+                                              std::move(controller_options), std::move(parts)));
+  return Status::Ok();
+}
+
+void EncodeServer::Impl::WaitForStore() const {
+  if (!store) return;
+  const TimePoint deadline = SteadyClock().Now() + kStoreStartTime;
+  while (store->Health().state != StoreState::kUp && SteadyClock().Now() < deadline) {
+    std::this_thread::sleep_for(kStoreStartPoll);
+  }
+}
+
+HttpResponse EncodeServer::Impl::MetricsAnswer() const {
+  std::vector<prometheus::MetricFamily> families = metrics->registry->Collect();
+  for (prometheus::MetricFamily& family : collector->Collect()) {
+    families.push_back(std::move(family));
+  }
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4";
+  response.text = prometheus::TextSerializer().Serialize(families);
+  return response;
+}
+
+HttpResponse EncodeServer::Impl::ReadyAnswer() const {
+  HttpResponse response;
+  response.text = fmt::format("{{\"status\":\"ready\",\"store\":\"{}\"}}\n",
+                              StoreStateName(controller->Stats()));
+  return response;
+}
+
+HttpResponse EncodeServer::Impl::StatsAnswer() const {
+  HttpResponse response;
+  response.text = StatsJson({.options = &options,
+                             .models = models,
+                             .cache = controller->Stats(),
+                             .store_state = StoreStateName(controller->Stats()),
+                             .store_description = store ? store->DescribeJson() : "{}",
+                             .admitted_items = service->admitted_items()});
+  return response;
+}
+
+void EncodeServer::Impl::OpenRoutes() {
+  EncodePipelineOptions pipeline_options;
+  pipeline_options.decode_threads = Cores();
+  pipeline_options.encode_threads = Cores();
+  pipeline = std::make_unique<EncodePipeline>(pipeline_options, metrics);
+  collector = std::make_unique<CacheCollector>(controller.get(), pipeline.get());
+  EncodeServiceOptions service_options;
+  service_options.queue_items = options.queue_items;
+  service_options.max_items = options.max_items;
+  service_options.max_media_bytes = options.max_body_bytes;
+  service_options.lookup_timeout = options.lookup_timeout;
+  service_options.request_timeout = options.request_timeout;
+  service_options.media_root = media_root;
+  service = std::make_unique<EncodeService>(
+      service_options, EncodeServiceParts{controller.get(), pipeline.get(), &workers, timer.get(),
+                                          metrics.get(), models});
+  routes.Open(
+      {.encode =
+           [this](std::shared_ptr<HttpExchange> exchange) { service->Handle(std::move(exchange)); },
+       .ready = [this] { return ReadyAnswer(); },
+       .stats = [this] { return StatsAnswer(); },
+       .metrics = [this] { return MetricsAnswer(); }});
+}
+
+EncodeServer::EncodeServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+EncodeServer::~EncodeServer() {
+  (void)Stop(SteadyClock().Now());
+}
+
+uint16_t EncodeServer::port() const {
+  return impl_->http->port();
+}
+
+Result<std::unique_ptr<EncodeServer>> EncodeServer::Listen(EncodeServerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  EMBERCACHE_ASSIGN_OR_RETURN(impl->http,
+                              HttpServer::Start(HttpOptions(impl->options), &impl->routes));
+  return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
+}
+
+Status EncodeServer::Load() {
+  Impl& impl = *impl_;
+  if (!impl.options.media_root.empty()) {
+    EMBERCACHE_ASSIGN_OR_RETURN(impl.media_root, MediaRoot::Open(impl.options.media_root));
+  }
+  impl.timer = std::make_shared<ThreadTimer>();
+  // The store first: a remote one starts in the background while models load.
+  EMBERCACHE_RETURN_IF_ERROR(impl.OpenStore());
+  EMBERCACHE_RETURN_IF_ERROR(impl.LoadModels());
+  EMBERCACHE_RETURN_IF_ERROR(impl.MakeController());
+  MakeKnownSeries(*impl.metrics, impl.controller->Stats());
+  for (const auto& model : impl.models) {
+    impl.metrics->info
+        .Add({{"version", std::string(Version())},
+              {"model", model->name},
+              {"namespace", model->spec.namespace_digest.ToHex()},
+              {"epoch", std::to_string(impl.options.epoch)},
+              {"envelope", std::to_string(kEnvelopeVersion)}})
+        .Set(1);
+  }
+  impl.WaitForStore();
+  impl.OpenRoutes();
+  return Status::Ok();
+}
+
+Status EncodeServer::Stop(TimePoint deadline) {
+  Impl& impl = *impl_;
+  if (impl.stopped) return Status::Ok();
+  impl.stopped = true;
+  Status status = impl.http->Stop(deadline);
+  const auto keep_first = [&status](Status next) {
+    if (status.ok()) status = std::move(next);
+  };
+  if (impl.pipeline) keep_first(impl.pipeline->Stop(deadline));
+  keep_first(impl.workers.Stop(deadline));
+  keep_first(impl.background.Stop(deadline));
+  if (impl.controller) keep_first(impl.controller->Close(deadline));
+  return status;
+}
+
+}  // namespace embercache

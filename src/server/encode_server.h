@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "embercache/clock.h"
+#include "embercache/status.h"
+
+namespace embercache {
+
+struct ModelSource {
+  std::string name;  // in requests; empty: the folder's
+  std::string dir;
+};
+
+// What `embercache serve` is asked for; the flags of docs/operations.md.
+struct EncodeServerOptions {
+  std::vector<ModelSource> models;
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;
+  bool enable_global_cache = false;
+  std::string backend = "file";
+  std::string store_config_json = "{}";
+  uint64_t pool_bytes = 0;
+  std::string tenant_salt;
+  uint64_t epoch = 0;
+  Duration lookup_timeout = std::chrono::milliseconds(500);
+  Duration request_timeout = std::chrono::seconds(30);
+  uint64_t queue_items = 96;
+  uint64_t max_items = 64;
+  uint64_t max_body_bytes = uint64_t{64} << 20;
+  uint64_t max_pixels = 178'000'000;
+  std::string media_root;
+  // Called as loading goes on: what is loaded, and how much of it in bytes; may be empty.
+  std::function<void(std::string_view stage, uint64_t done, uint64_t total)> progress;
+};
+
+// The encode server: HTTP, encoders, and the cache between them. Two steps, so that it answers
+// /health, and others learn that it is starting, while models load.
+class EncodeServer {
+ public:
+  // Binds the address, and answers there from now on.
+  static Result<std::unique_ptr<EncodeServer>> Listen(EncodeServerOptions options);
+  // Stop(now).
+  ~EncodeServer();
+
+  uint16_t port() const;
+
+  // Loads the models, opens the store, makes the host cache; then /ready says so. Fails when the
+  // server cannot serve: a model or a local store that cannot be had.
+  Status Load();
+
+  // Takes no more requests, finishes those that run and publishes what is queued, until
+  // `deadline`. DeadlineExceeded when something had to be left behind: end the process with _exit.
+  // Idempotent.
+  Status Stop(TimePoint deadline);
+
+ private:
+  struct Impl;
+  explicit EncodeServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace embercache

@@ -1,0 +1,314 @@
+#include "src/server/encode_task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "src/server/error_response.h"
+
+// Every item ends in Succeed or Fail, once; `open_` counts those that have not, and LookUpAll as
+// one more. Whoever brings it to zero, or the timer at the deadline, takes the answer. What comes
+// for an item after that is dropped: pins go back, and an embedding that is still being computed
+// goes to the cache and to those who wait for it.
+
+namespace embercache {
+namespace {
+
+// How often an item is looked up again because the one who led failed.
+constexpr int kMaxLookups = 4;
+// Items of a request are hashed in parallel when their texts have at least so many bytes.
+constexpr size_t kParallelBytes = 256 << 10;
+
+constexpr size_t kMaxRequestIdBytes = 128;
+
+double Seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+TimePoint Now() {
+  return SteadyClock().Now();
+}
+
+// It goes back in a header.
+Status CheckRequestId(const std::string& id) {
+  const bool fine = id.size() <= kMaxRequestIdBytes &&
+                    std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  return fine ? Status::Ok()
+              : Status::Invalid(fmt::format(
+                    "field 'request_id' has to be at most {} printable ASCII characters without "
+                    "blanks",
+                    kMaxRequestIdBytes));
+}
+
+std::string MakeRequestId() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{:016x}", random());
+}
+
+std::string_view SourceName(Source source) {
+  switch (source) {
+    case Source::kLocal:
+      return "local";
+    case Source::kGlobal:
+      return "global";
+    case Source::kJoined:
+      break;
+  }
+  return "joined";
+}
+
+// Whether to ask again, after the one who led failed with this.
+bool MayLeadInstead(const Status& status) {
+  return status.code() == StatusCode::kCancelled ||
+         (status.retryable() && status.code() != StatusCode::kDeadlineExceeded);
+}
+
+}  // namespace
+
+EncodeTask::EncodeTask(EncodeService* service, std::shared_ptr<HttpExchange> exchange)
+    : service_(service),
+      parts_(service->parts_),
+      exchange_(std::move(exchange)),
+      received_(exchange_->request().received),
+      deadline_(received_ + service->options_.request_timeout) {}
+
+EncodeTask::~EncodeTask() {
+  service_->Release(admitted_);
+}
+
+void EncodeTask::Start() {
+  const Status accepted = Accept();
+  if (!accepted.ok()) return exchange_->Respond(ErrorResponse(accepted));
+  timer_ = parts_.timer->Schedule(deadline_, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->parts_.workers->Post([self] { self->Expire(); });
+  });
+  IdentifyAll();
+}
+
+Status EncodeTask::Accept() {
+  if (Now() >= deadline_) {
+    return Status::DeadlineExceeded("the request waited longer than --request-timeout-ms");
+  }
+  EMBERCACHE_ASSIGN_OR_RETURN(
+      EncodeRequest request,
+      ParseEncodeRequest(exchange_->request().body, service_->options_.max_items));
+  EMBERCACHE_RETURN_IF_ERROR(CheckRequestId(request.request_id));
+  EMBERCACHE_ASSIGN_OR_RETURN(model_, service_->FindModel(request.model));
+  if (!service_->Admit(request.items.size())) {
+    return Status::ResourceExhausted(fmt::format(
+        "the queue has no room for {} more items (--queue-items)", request.items.size()));
+  }
+  admitted_ = request.items.size();
+  request_id_ = request.request_id.empty() ? MakeRequestId() : std::move(request.request_id);
+  items_.resize(request.items.size());
+  for (size_t i = 0; i < items_.size(); ++i) items_[i].requested = std::move(request.items[i]);
+  MutexLock lock(mutex_);
+  open_ = items_.size() + 1;
+  return Status::Ok();
+}
+
+void EncodeTask::IdentifyAll() {
+  size_t bytes = 0;
+  for (const Item& item : items_) bytes += item.requested.text.size();
+  const bool parallel = bytes >= kParallelBytes;
+  unidentified_ = items_.size();
+  for (size_t i = 1; parallel && i < items_.size(); ++i) {
+    parts_.workers->Post([self = shared_from_this(), i] { self->Identify(i); });
+  }
+  for (size_t i = 0; i < (parallel ? 1 : items_.size()); ++i) Identify(i);
+}
+
+void EncodeTask::Identify(size_t index) {
+  Item& item = items_[index];
+  RequestedItem& requested = item.requested;
+  if (!requested.error.ok()) {
+    Fail(index, requested.error);
+    return Identified();
+  }
+  const auto media = TakeMediaBytes(requested, service_->options_.media_root,
+                                    service_->options_.max_media_bytes, &item.storage);
+  if (!media.ok()) {
+    Fail(index, media.status());
+    return Identified();
+  }
+  item.media = *media;
+  const Digest256 digest = Sha256Of(item.media);
+  if (requested.sha256 && *requested.sha256 != digest) {
+    Fail(index, Status::Invalid(fmt::format("field 'sha256' is {}, the bytes have {}",
+                                            requested.sha256->ToHex(), digest.ToHex())));
+    return Identified();
+  }
+  MutexLock lock(mutex_);
+  item.answer.key = EmbeddingKey::FromMedia(model_->spec.namespace_digest, model_->spec.modality,
+                                            digest, Sha256Of(requested.options.Canonical()));
+  item.answer.has_key = true;
+  lock.Unlock();
+  Identified();
+}
+
+void EncodeTask::Identified() {
+  if (unidentified_.fetch_sub(1) == 1) LookUpAll();
+}
+
+void EncodeTask::LookUpAll() {
+  std::vector<size_t> indices;
+  {
+    MutexLock lock(mutex_);
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (!items_[i].done) indices.push_back(i);
+    }
+  }
+  lookup_start_ = Now();
+  if (!indices.empty()) LookUp(std::move(indices));
+  MutexLock lock(mutex_);
+  const bool last = --open_ == 0;
+  lock.Unlock();
+  if (last) Finish();
+}
+
+void EncodeTask::LookUp(std::vector<size_t> indices) {
+  std::vector<LookupItem> wanted;
+  for (const size_t index : indices) {
+    ++items_[index].lookups;
+    wanted.push_back({items_[index].answer.key, -1});
+  }
+  const TimePoint store_deadline = std::min(deadline_, Now() + service_->options_.lookup_timeout);
+  parts_.controller->Lookup(model_->spec, wanted, store_deadline, deadline_,
+                            [self = shared_from_this(), indices](size_t i, LookupAnswer answer) {
+                              self->OnLookup(indices[i], std::move(answer));
+                            });
+}
+
+void EncodeTask::OnLookup(size_t index, LookupAnswer answer) {
+  {
+    MutexLock lock(mutex_);
+    if (answered_) return;
+    AnswerItem& item = items_[index].answer;
+    item.fetch += answer.fetch_time;
+    item.lookup = Now() - lookup_start_ - item.fetch;
+    parts_.metrics->ObserveStage("lookup", Seconds(item.lookup));
+  }
+  if (answer.pin) return Succeed(index, std::move(answer.pin), SourceName(answer.source));
+  if (answer.claim) return Compute(index, std::move(answer.claim));
+  OnFailedLeader(index, answer.status);
+}
+
+void EncodeTask::Compute(size_t index, Claim claim) {
+  EncodeJob job;
+  job.model = model_;
+  job.claim = std::move(claim);
+  job.media = items_[index].media;
+  job.options = items_[index].requested.options;
+  job.deadline = deadline_;
+  job.done = [self = shared_from_this(), index](EncodeOutcome outcome) {
+    self->OnComputed(index, std::move(outcome));
+  };
+  parts_.pipeline->Submit(std::move(job));
+}
+
+void EncodeTask::OnComputed(size_t index, EncodeOutcome outcome) {
+  {
+    MutexLock lock(mutex_);
+    if (answered_) return;
+    items_[index].answer.preprocess = outcome.preprocess;
+    items_[index].answer.encode = outcome.encode;
+  }
+  if (outcome.status.ok()) return Succeed(index, std::move(outcome.pin), "computed");
+  Fail(index, outcome.status);
+}
+
+void EncodeTask::OnFailedLeader(size_t index, const Status& status) {
+  if (items_[index].lookups >= kMaxLookups || !MayLeadInstead(status)) {
+    return Fail(index, status);
+  }
+  parts_.workers->Post([self = shared_from_this(), index] { self->LookUp({index}); });
+}
+
+void EncodeTask::Succeed(size_t index, Pin pin, std::string_view source) {
+  {
+    MutexLock lock(mutex_);
+    if (answered_ || items_[index].done) return;
+    Item& item = items_[index];
+    item.answer.pin = std::move(pin);
+    item.answer.source = source;
+    item.done = true;
+  }
+  OneDone();
+}
+
+void EncodeTask::Fail(size_t index, const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (answered_ || items_[index].done) return;
+    Item& item = items_[index];
+    item.answer.error = Status(status.code(), fmt::format("item {}: {}", index, status.message()),
+                               status.retryable());
+    item.done = true;
+  }
+  OneDone();
+}
+
+void EncodeTask::OneDone() {
+  MutexLock lock(mutex_);
+  const bool last = --open_ == 0;
+  lock.Unlock();
+  if (last) parts_.workers->Post([self = shared_from_this()] { self->Finish(); });
+}
+
+void EncodeTask::Expire() {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    bool done;
+    {
+      MutexLock lock(mutex_);
+      done = items_[i].done;
+    }
+    if (!done) Fail(i, Status::DeadlineExceeded("not done within --request-timeout-ms"));
+  }
+  Finish();
+}
+
+bool EncodeTask::TakeAnswer(Answer* answer) {
+  MutexLock lock(mutex_);
+  if (answered_) return false;
+  answered_ = true;
+  answer->request_id = request_id_;
+  answer->total = Now() - received_;
+  for (Item& item : items_) answer->items.push_back(std::move(item.answer));
+  return true;
+}
+
+void EncodeTask::Finish() {
+  Answer answer;
+  if (!TakeAnswer(&answer)) return;
+  (void)parts_.timer->Cancel(timer_);
+  CountItems(answer);
+  std::vector<EmbeddingKey> keys;
+  for (const AnswerItem& item : answer.items) {
+    if (item.error.ok()) keys.push_back(item.key);
+  }
+  const bool json = PrefersJson(exchange_->request().Header("Accept"));
+  HttpResponse response = ComposeAnswer(std::move(answer), json);
+  response.headers.emplace_back("X-Request-Id", request_id_);
+  exchange_->Respond(std::move(response));
+  if (parts_.controller->has_store() && !keys.empty()) (void)parts_.controller->InsertBatch(keys);
+}
+
+void EncodeTask::CountItems(const Answer& answer) const {
+  Metrics& metrics = *parts_.metrics;
+  const std::string modality(ModalityName(model_->spec.modality));
+  for (const AnswerItem& item : answer.items) {
+    if (!item.error.ok()) {
+      metrics.item_errors.Add({{"code", std::string(StatusCodeName(item.error.code()))}})
+          .Increment();
+      continue;
+    }
+    metrics.items.Add({{"source", std::string(item.source)}, {"modality", modality}}).Increment();
+    if (item.source != "computed") {
+      metrics.encoder_saved_seconds.Increment(
+          model_->recent_cost_seconds.load(std::memory_order_relaxed));
+    }
+  }
+}
+
+}  // namespace embercache

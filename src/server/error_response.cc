@@ -1,0 +1,45 @@
+#include "src/server/error_response.h"
+
+#include <nlohmann/json.hpp>
+
+namespace embercache {
+
+int HttpStatusOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return 200;
+    case StatusCode::kInvalid:
+      return 400;
+    case StatusCode::kNotFound:
+      return 404;
+    case StatusCode::kResourceExhausted:
+      return status.retryable() ? 503 : 413;
+    case StatusCode::kUnimplemented:
+      return 415;
+    case StatusCode::kUnavailable:
+    case StatusCode::kCancelled:
+      return 503;
+    case StatusCode::kDeadlineExceeded:
+      return 504;
+    case StatusCode::kAlreadyExists:
+    case StatusCode::kCorruption:
+    case StatusCode::kInternal:
+      break;
+  }
+  return 500;
+}
+
+HttpResponse ErrorResponse(int http_status, std::string_view code, std::string_view message) {
+  HttpResponse response;
+  response.status = http_status;
+  const nlohmann::ordered_json body = {{"error", {{"code", code}, {"message", message}}}};
+  response.text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (http_status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpResponse ErrorResponse(const Status& status) {
+  return ErrorResponse(HttpStatusOf(status), StatusCodeName(status.code()), status.message());
+}
+
+}  // namespace embercache

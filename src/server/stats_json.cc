@@ -1,0 +1,98 @@
+#include "src/server/stats_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/server/version.h"
+
+namespace embercache {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int64_t Milliseconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+Json ConfigurationOf(const EncodeServerOptions& options) {
+  return {{"host", options.host},
+          {"enable_mm_global_cache", options.enable_global_cache},
+          {"mm_global_cache_backend", options.enable_global_cache ? options.backend : ""},
+          {"mm_global_cache_bytes", options.pool_bytes},
+          {"epoch", options.epoch},
+          {"lookup_timeout_ms", Milliseconds(options.lookup_timeout)},
+          {"request_timeout_ms", Milliseconds(options.request_timeout)},
+          {"queue_items", options.queue_items},
+          {"max_items", options.max_items},
+          {"max_body_bytes", options.max_body_bytes},
+          {"max_pixels", options.max_pixels},
+          {"media_root", options.media_root}};
+}
+
+Json ModelsOf(const StatsSource& source) {
+  Json models = Json::array();
+  for (const auto& model : source.models) {
+    models.push_back({{"name", model->name},
+                      {"modality", ModalityName(model->spec.modality)},
+                      {"hidden", model->spec.hidden},
+                      {"dtype", DTypeName(model->spec.dtype)},
+                      {"namespace", model->spec.namespace_digest.ToHex()}});
+  }
+  return models;
+}
+
+Json PoolsOf(const ControllerStats& stats) {
+  Json pools = Json::array();
+  for (const PoolView& pool : stats.pools) {
+    pools.push_back({{"name", pool.name},
+                     {"row_bytes", pool.row_bytes},
+                     {"page_bytes", pool.page_bytes},
+                     {"page_kind", pool.page_kind},
+                     {"pages",
+                      {{"total", pool.pages},
+                       {"free", pool.free},
+                       {"filling", pool.filling},
+                       {"ready", pool.ready},
+                       {"quarantined", pool.quarantined}}},
+                     {"entries",
+                      {{"ready", pool.entries},
+                       {"filling", pool.filling_entries},
+                       {"pinned", pool.pinned_entries}}},
+                     {"evicted", pool.evicted},
+                     {"allocation_failures", pool.allocation_failures}});
+  }
+  return pools;
+}
+
+Json LanesOf(const ControllerStats& stats) {
+  Json lanes = Json::array();
+  for (const LaneView& lane : stats.lanes) {
+    lanes.push_back({{"name", lane.name},
+                     {"queued", lane.queued},
+                     {"running", lane.running},
+                     {"queued_bytes", lane.queued_bytes},
+                     {"dropped", lane.dropped},
+                     {"breaker_open", lane.breaker_open}});
+  }
+  return lanes;
+}
+
+}  // namespace
+
+std::string StatsJson(const StatsSource& source) {
+  const Json description = Json::parse(source.store_description, nullptr, false);
+  const Json stats = {{"version", Version()},
+                      {"envelope_version", kEnvelopeVersion},
+                      {"configuration", ConfigurationOf(*source.options)},
+                      {"models", ModelsOf(source)},
+                      {"items_admitted", source.admitted_items},
+                      {"pools", PoolsOf(source.cache)},
+                      {"store",
+                       {{"backend", source.cache.backend},
+                        {"state", source.store_state},
+                        {"detail", source.cache.store.detail},
+                        {"description", description.is_discarded() ? Json() : description}}},
+                      {"lanes", LanesOf(source.cache)}};
+  return stats.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace embercache

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "embercache/controller.h"
+#include "src/server/encode_server.h"
+#include "src/server/served_model.h"
+
+namespace embercache {
+
+struct StatsSource {
+  const EncodeServerOptions* options;
+  std::vector<std::shared_ptr<const ServedModel>> models;
+  ControllerStats cache;
+  std::string_view store_state;
+  std::string store_description;  // a JSON object
+  size_t admitted_items = 0;
+};
+
+// The body of GET /v1/stats: what is in force, what is loaded, how full it is.
+std::string StatsJson(const StatsSource& source);
+
+}  // namespace embercache
