@@ -86,9 +86,9 @@ class Client::Reactor final : public Server::Host {
   TimePoint next_due() const;
   bool stopped() const { return stopped_; }
 
-  Inbox& inbox() { return *inbox_; }               // thread-safe
-  const Clock& clock() const { return clock_; }    // thread-safe
-  ClientState state() const;                       // thread-safe
+  Inbox& inbox() { return *inbox_; }             // thread-safe
+  const Clock& clock() const { return clock_; }  // thread-safe
+  ClientState state() const;                     // thread-safe
 
   void OnReplied(Server& server, Connection& connection, Request& request) override;
   void OnUnanswered(Server& server, Request& request, const Status& why, bool retry) override;

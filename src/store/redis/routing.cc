@@ -44,7 +44,8 @@ const RespValue* FirstError(const Request& request) {
 void Client::Reactor::Send(Request& request) {
   Server* const server = Route(request);
   if (server == nullptr) {
-    Complete(request, Status::Invalid(fmt::format("redis: no server '{}'", request.server)));
+    Complete(request,
+             Status::Unavailable(fmt::format("redis: no server '{}' any more", request.server)));
     return;
   }
   SendTo(*server, request);
@@ -90,9 +91,9 @@ void Client::Reactor::OnReplied(Server& server, Connection& connection, Request&
     const std::string text = error->text;
     if (Redirect(server, request, text)) return;
     const Status why = StatusOfError(text);
-    Complete(request, {why.code(),
-                       fmt::format("{}: {}", server.endpoint().ToString(), why.message()),
-                       why.retryable()});
+    Complete(request,
+             {why.code(), fmt::format("{}: {}", server.endpoint().ToString(), why.message()),
+              why.retryable()});
     if (text.starts_with("CLUSTERDOWN")) WantSlots();
     if (text.starts_with("READONLY")) OnDemoted(server, why);
     return;
@@ -179,10 +180,9 @@ void Client::Reactor::Resolve(Server& server) {
     work_added_ = true;
     return;
   }
-  LookUp(server.endpoint(), [inbox = inbox_, name = server.endpoint().ToString()](
-                                Result<std::vector<SocketAddress>> found) {
-    inbox->Add({name, std::move(found)});
-  });
+  LookUp(server.endpoint(),
+         [inbox = inbox_, name = server.endpoint().ToString()](
+             Result<std::vector<SocketAddress>> found) { inbox->Add({name, std::move(found)}); });
 }
 
 Server& Client::Reactor::ServerAt(const Endpoint& endpoint) {

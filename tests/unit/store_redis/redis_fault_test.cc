@@ -19,9 +19,9 @@
 namespace embercache::redis {
 namespace {
 
-using ::testing::AnyOf;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AnyOf;
 
 constexpr size_t kLarge = (2 << 20) + 777;  // three chunks
 
@@ -249,8 +249,8 @@ TEST_F(RedisFaultTest, ASlowServerDelaysNobodyBeyondTheDeadline) {
   EXPECT_EQ(GetOne(*store, "emb_x", kLarge, &got, Within(milliseconds(100))).status.code(),
             StatusCode::kDeadlineExceeded);
   const GetResult slow = GetOne(*store, "emb_x", kLarge, &got, Within(seconds(60)));
-  EXPECT_EQ(slow.outcome, GetOutcome::kHit) << "a megabyte a second is slow, and works: "
-                                            << slow.status.ToString();
+  EXPECT_EQ(slow.outcome, GetOutcome::kHit)
+      << "a megabyte a second is slow, and works: " << slow.status.ToString();
   EXPECT_TRUE(got == bytes);
 }
 
