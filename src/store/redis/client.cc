@@ -36,6 +36,7 @@ Client::Client(std::unique_ptr<Reactor> reactor) : reactor_(std::move(reactor)) 
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  MutexLock lock(join_mutex_);
   watcher_ = std::thread([this] { Watch(); });
   pthread_setname_np(watcher_.native_handle(), "ec-redis");
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -170,6 +171,7 @@ void Client::Stop() {
     reactor_->inbox().Stop();
     part_changed_.NotifyAll();
   }
+  MutexLock lock(join_mutex_);
   if (watcher_.joinable()) watcher_.join();
 }
 

@@ -50,7 +50,7 @@ class Client {
 
   ClientState state() const;
 
-  // Answers all requests with Cancelled, now and from now on. Idempotent; not from two threads.
+  // Answers all requests with Cancelled, now and from now on. Idempotent.
   void Stop();
 
  private:
@@ -68,7 +68,8 @@ class Client {
   bool driven_ GUARDED_BY(mutex_) = false;
   TimePoint next_look_ GUARDED_BY(mutex_);  // when the client's own thread should drive
   bool stopped_ GUARDED_BY(mutex_) = false;
-  std::thread watcher_;
+  Mutex join_mutex_;
+  std::thread watcher_ GUARDED_BY(join_mutex_);
 };
 
 }  // namespace embercache::redis

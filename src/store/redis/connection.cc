@@ -97,7 +97,8 @@ void Connection::Close(const Status& why) {
     Request* const request = in_flight_[i].request;
     if (request == nullptr || request == &greeting_) continue;
     const bool begun = i < sent_ || (i == sent_ && sent_pieces_ + sent_offset_ > 0);
-    request->uncertain |= begun;
+    const bool changes = request->lane != Lane::kTransaction || request->notes.in_second_step;
+    request->uncertain |= begun && changes;
     request->notes.connection = nullptr;
     unanswered.push_back(request);
   }

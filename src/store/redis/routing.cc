@@ -44,7 +44,8 @@ const RespValue* FirstError(const Request& request) {
 void Client::Reactor::Send(Request& request) {
   Server* const server = Route(request);
   if (server == nullptr) {
-    Complete(request, Status::Invalid(fmt::format("redis: no server '{}'", request.server)));
+    Complete(request,
+             Status::Unavailable(fmt::format("redis: no server '{}' any more", request.server)));
     return;
   }
   SendTo(*server, request);

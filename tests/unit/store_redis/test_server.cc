@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <thread>
 
@@ -193,12 +194,35 @@ void MakeCertificates(const std::string& folder) {
   }
 }
 
-TestCluster::TestCluster() {
-  for (int i = 0; i < 3; ++i) {
-    servers_.push_back(std::make_unique<TestServer>(
-        TestServer::Options{.arguments = {"--cluster-enabled", "yes", "--cluster-node-timeout",
-                                          "15000", "--cluster-require-full-coverage", "no"}}));
+void TestCluster::Add() {
+  servers_.push_back(std::make_unique<TestServer>(
+      TestServer::Options{.arguments = {"--cluster-enabled", "yes", "--cluster-node-timeout",
+                                        "15000", "--cluster-require-full-coverage", "no"}}));
+}
+
+size_t TestCluster::AddReplica(size_t master) {
+  const size_t replica = servers_.size();
+  Add();
+  server(replica).Ask({"CLUSTER", "MEET", "127.0.0.1", std::to_string(server(master).port())});
+  const auto wait = [](const std::function<bool()>& done) {
+    while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  wait([&] { return !server(replica).Ask({"CLUSTER", "REPLICATE", id(master)}).is_error; });
+  wait([&] {
+    const std::string info = server(replica).Ask({"INFO", "replication"}).text;
+    return info.find("master_link_status:up") != info.npos;
+  });
+  // The others have to know it, too, to believe that it took over.
+  for (size_t i = 0; i < replica; ++i) {
+    wait([&] {
+      return server(i).Ask({"CLUSTER", "NODES"}).text.find(id(replica)) != std::string::npos;
+    });
   }
+  return replica;
+}
+
+TestCluster::TestCluster() {
+  for (int i = 0; i < 3; ++i) Add();
   const std::vector<std::vector<std::string>> ranges = {
       {"0", "5460"}, {"5461", "10922"}, {"10923", "16383"}};
   for (size_t i = 0; i < 3; ++i) {
