@@ -40,7 +40,7 @@ test: release models-and-media ## unit, conformance and integration tests
 	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
 
 .PHONY: check
-check: check-format check-tree check-asan check-tsan check-thread-safety ## all of the checks below
+check: check-format check-tree check-asan ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files
