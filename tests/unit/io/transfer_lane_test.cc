@@ -456,6 +456,7 @@ TEST_F(TransferLaneTest, AClockThatStandsStillDoesNotKeepCloseForEver) {
   Outcome outcome;
   lane_->Submit(Job(&outcome, 1));
   EXPECT_EQ(lane_->Close(clock_.Now() + seconds(1)).code(), StatusCode::kDeadlineExceeded);
+  executor_->RunAll();  // lets go of the lane
 }
 
 TEST_F(TransferLaneTest, AJobMayOutliveItsLane) {

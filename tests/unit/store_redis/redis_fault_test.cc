@@ -223,23 +223,6 @@ TEST_F(RedisFaultTest, CancellingEndsACallThatWaits) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST_F(RedisFaultTest, ClosingWaitsForCallsOnlyUntilItsDeadline) {
-  const auto store = OpenStoreAt(proxy_.url());
-  Store(*store, "emb_x", PayloadOf("x", 100));
-  proxy_.swallow_replies = true;
-  const int64_t request_bytes = proxy_.request_bytes();
-  std::thread caller([&] {
-    Bytes got;
-    EXPECT_EQ(GetOne(*store, "emb_x", 100, &got, Within(seconds(1))).status.code(),
-              StatusCode::kDeadlineExceeded);
-  });
-  while (proxy_.request_bytes() == request_bytes) std::this_thread::yield();
-  EXPECT_EQ(store->Close(SteadyClock().Now() + milliseconds(20)).code(),
-            StatusCode::kDeadlineExceeded);
-  caller.join();
-  EXPECT_TRUE(store->Close(SteadyClock().Now() + seconds(30)).ok());
-}
-
 TEST_F(RedisFaultTest, ASlowServerDelaysNobodyBeyondTheDeadline) {
   const auto store = OpenStoreAt(proxy_.url());
   const Bytes bytes = PayloadOf("x", kLarge);
