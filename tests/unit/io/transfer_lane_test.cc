@@ -34,6 +34,12 @@ struct Outcome {
 
 class TransferLaneTest : public testing::Test {
  protected:
+  // A task that never ran keeps its lane, and the lane the tasks.
+  void TearDown() override {
+    lane_.reset();
+    executor_->RunAll();
+  }
+
   void MakeLane(TransferLaneOptions options = {}) {
     options.name = "get";
     lane_ = std::make_unique<TransferLane>(options, executor_, timer_, &clock_);
@@ -456,7 +462,6 @@ TEST_F(TransferLaneTest, AClockThatStandsStillDoesNotKeepCloseForEver) {
   Outcome outcome;
   lane_->Submit(Job(&outcome, 1));
   EXPECT_EQ(lane_->Close(clock_.Now() + seconds(1)).code(), StatusCode::kDeadlineExceeded);
-  executor_->RunAll();  // lets go of the lane
 }
 
 TEST_F(TransferLaneTest, AJobMayOutliveItsLane) {
