@@ -135,11 +135,12 @@ class Server:
 
     def stop(self, sig=signal.SIGTERM):
         """Its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(sig)
-        code = self.process.wait(START_SECONDS)
-        self.process.stdout.close()
-        return code
+        self.process.send_signal(sig)
+        return self.wait()
+
+    def wait(self):
+        """Its exit code, once it ends."""
+        return self.process.wait(START_SECONDS)
 
     def __enter__(self):
         return self
@@ -147,7 +148,8 @@ class Server:
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.kill()
-        self.stop()
+        self.wait()
+        self.process.stdout.close()
         self.log.close()
 
 

@@ -186,7 +186,7 @@ class EmbeddingCacheController {
  public:
   static Result<std::unique_ptr<EmbeddingCacheController>> Create(ControllerOptions options,
                                                                   ControllerParts parts);
-  // Close(now + 1 s).
+  // Close(now + 1 s), unless Close was called.
   ~EmbeddingCacheController();
 
   // Looks all items up, first here, then in the store in one batch, and answers each as soon as it

@@ -169,6 +169,10 @@ EmbeddingCacheController::EmbeddingCacheController(std::shared_ptr<Impl> impl)
     : impl_(std::move(impl)) {}
 
 EmbeddingCacheController::~EmbeddingCacheController() {
+  {
+    MutexLock lock(impl_->mutex);
+    if (impl_->closed) return;
+  }
   (void)Close(impl_->clock->Now() + std::chrono::seconds(1));
 }
 

@@ -52,7 +52,7 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
         led.push_back(i);
       } else if (found.pin) {
         ++local_;
-        Answer(i, {.pin = std::move(found.pin), .source = Source::kLocal});
+        AnswerHeld(i, std::move(found.pin), Source::kLocal);
       } else {
         Answer(i, {.status = std::move(found.status)});
       }
@@ -79,12 +79,26 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
 
   void Answer(size_t index, LookupAnswer answer) { callback_(index, std::move(answer)); }
 
+  // A key that names two embeddings is somebody's mistake, and neither is served for the other.
+  void AnswerHeld(size_t index, Pin pin, Source source) {
+    const int64_t expected = items_[index].expected_tokens;
+    const uint64_t tokens = pin.info().tokens;
+    if (expected > 0 && static_cast<uint64_t>(expected) != tokens) {
+      Answer(index, {.status = Status::Invalid(
+                         fmt::format("key {} is held as {} rows, and was asked for as {}",
+                                     items_[index].key.digest.ToHex(), tokens, expected)),
+                     .source = source});
+    } else {
+      Answer(index, {.pin = std::move(pin), .source = source});
+    }
+  }
+
   void EndWait(size_t index, Result<Pin> pin) {
     if (joined_left_.fetch_sub(1) == 1) {
       if (const uint64_t id = wait_timer_.exchange(0)) impl_->timer->Cancel(id);
     }
     if (pin.ok()) {
-      Answer(index, {.pin = *std::move(pin), .source = Source::kJoined});
+      AnswerHeld(index, *std::move(pin), Source::kJoined);
     } else {
       Answer(index, {.status = pin.status(), .source = Source::kJoined});
     }

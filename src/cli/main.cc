@@ -6,12 +6,27 @@
 #include "src/cli/commands.h"
 #include "src/cli/exit_code.h"
 
+namespace {
+
+// CLI11 says of an unknown command that one is missing.
+bool IsUnknownCommand(const CLI::App& app, const std::string& word) {
+  const auto commands =
+      app.get_subcommands([&](const CLI::App* command) { return command->check_name(word); });
+  return !word.empty() && word.front() != '-' && commands.empty();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("A shared cache for the embeddings of multimodal encoders", "embercache");
   app.require_subcommand(1);
   int exit_code = embercache::kExitFine;
   embercache::AddServeCommand(app, &exit_code);
   embercache::AddVersionCommand(app, &exit_code);
+  if (argc > 1 && IsUnknownCommand(app, argv[1])) {
+    fmt::print(stderr, "embercache: there is no command '{}'; see embercache --help\n", argv[1]);
+    return embercache::kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help

@@ -61,16 +61,19 @@ void AddFlags(CLI::App& command, ServeFlags* flags) {
                    "Share embeddings with other nodes through a store");
   command.add_option("--mm-global-cache-backend", flags->backend, "Kind of store (file)")
       ->type_name("NAME");
-  command.add_option("--mm-global-cache-size-gb", flags->size_gb,
-                     "Host cache in GB of 10^9 bytes; 0: none (the smaller of 4 and a quarter of "
-                     "the memory)")
+  command
+      .add_option("--mm-global-cache-size-gb", flags->size_gb,
+                  "Host cache in GB of 10^9 bytes; 0: none (the smaller of 4 and a quarter of "
+                  "the memory)")
       ->type_name("N")
       ->check(CLI::Range(0.0, 1e6));
-  command.add_option("--mm-global-cache-config", flags->config,
-                     "Options of the store: a JSON object, or a file with one")
+  command
+      .add_option("--mm-global-cache-config", flags->config,
+                  "Options of the store: a JSON object, or a file with one")
       ->type_name("JSON|FILE");
-  command.add_option("--file-store-dir", flags->file_store_dir,
-                     "Folder of the file store; short for --mm-global-cache-config '{\"dir\":…}'")
+  command
+      .add_option("--file-store-dir", flags->file_store_dir,
+                  "Folder of the file store; short for --mm-global-cache-config '{\"dir\":…}'")
       ->type_name("DIR");
   command.add_option("--host", flags->host, "Address to listen on");
   command.add_option("--port", flags->port, "Port to listen on; 0: any that is free");
@@ -79,11 +82,13 @@ void AddFlags(CLI::App& command, ServeFlags* flags) {
   command.add_option("--epoch", flags->epoch, "A new one makes all older embeddings unreachable");
   command.add_option("--lookup-timeout-ms", flags->lookup_timeout_ms,
                      "The longest that a request waits for the store");
-  command.add_option("--request-timeout-ms", flags->request_timeout_ms,
-                     "The longest that a request takes")
+  command
+      .add_option("--request-timeout-ms", flags->request_timeout_ms,
+                  "The longest that a request takes")
       ->check(CLI::PositiveNumber);
-  command.add_option("--queue-items", flags->queue_items,
-                     "Items admitted and not answered; beyond, requests get 503")
+  command
+      .add_option("--queue-items", flags->queue_items,
+                  "Items admitted and not answered; beyond, requests get 503")
       ->check(CLI::PositiveNumber);
   command.add_option("--max-items", flags->max_items, "Items of a request")
       ->check(CLI::PositiveNumber);
@@ -147,7 +152,7 @@ Result<EncodeServerOptions> OptionsFrom(const ServeFlags& flags) {
   EMBERCACHE_RETURN_IF_ERROR(SetLogLevel(flags.log_level));
   EncodeServerOptions options;
   for (const std::string& model : flags.models) options.models.push_back(ParseModel(model));
-  if (!flags.insecure && !IsLoopbackAuthority(flags.host)) {
+  if (!flags.insecure && !IsLoopbackHost(flags.host)) {
     return Status::Invalid(fmt::format(
         "--host '{}' can be reached by others, and there is no access control; say --insecure if "
         "that is meant",
@@ -156,8 +161,8 @@ Result<EncodeServerOptions> OptionsFrom(const ServeFlags& flags) {
   EMBERCACHE_RETURN_IF_ERROR(FillStore(flags, &options));
   options.host = flags.host;
   options.port = flags.port;
-  options.pool_bytes =
-      flags.size_gb ? static_cast<uint64_t>(std::llround(*flags.size_gb * 1e9)) : DefaultPoolBytes();
+  options.pool_bytes = flags.size_gb ? static_cast<uint64_t>(std::llround(*flags.size_gb * 1e9))
+                                     : DefaultPoolBytes();
   options.tenant_salt = flags.tenant_salt;
   options.epoch = flags.epoch;
   options.lookup_timeout = std::chrono::milliseconds(flags.lookup_timeout_ms);

@@ -10,8 +10,8 @@
 #include "src/base/mutex.h"
 
 // A job is owned by one place at a time: the decode queue, a decode thread, the ready queue, an
-// encode thread. Whoever has it last calls `done`. Errors of decoding are not retryable, which tells
-// those who wait for the claim that asking again is no use.
+// encode thread. Whoever has it last calls `done`. Errors of decoding are not retryable, which
+// tells those who wait for the claim that asking again is no use.
 
 namespace embercache {
 namespace {
@@ -65,8 +65,7 @@ void CopyTo(std::span<const MutableBuffer> buffers, std::span<const std::byte> b
 
 struct EncodePipeline::State {
   State(const EncodePipelineOptions& pipeline_options, std::shared_ptr<Metrics> pipeline_metrics)
-      : options(pipeline_options),
-        metrics(std::move(pipeline_metrics)) {}
+      : options(pipeline_options), metrics(std::move(pipeline_metrics)) {}
 
   void DecodeLoop();
   void Decode(EncodeJob job);

@@ -56,7 +56,9 @@ Fault ForEachField(ondemand::object object, OnField on_field) {
   for (auto entry : object) {
     ondemand::field field;
     std::string_view name;
-    if ((fault.json = std::move(entry).get(field)) || (fault.json = field.unescaped_key().get(name))) break;
+    if ((fault.json = std::move(entry).get(field)) ||
+        (fault.json = field.unescaped_key().get(name)))
+      break;
     const std::string kept(name);
     if (std::find(seen.begin(), seen.end(), kept) != seen.end()) {
       fault.own = Status::Invalid(fmt::format("field '{}' comes twice", kept));
@@ -138,8 +140,7 @@ class ItemReader {
     ++sources_;
     item->form = MediaForm::kBase64;
     if (!ReadLongText(value, "url", item, fault)) return;
-    const std::string_view url(reinterpret_cast<const char*>(item->text.data()),
-                               item->text.size());
+    const std::string_view url(reinterpret_cast<const char*>(item->text.data()), item->text.size());
     const size_t comma = url.find(',');
     if (!url.starts_with("data:")) {
       fault->own = Status::Invalid(
@@ -159,8 +160,8 @@ class ItemReader {
     if ((fault->json = value.type().get(type))) return false;
     const std::string_view token = value.raw_json_token();
     if (type == ondemand::json_type::string && token.find('\\') == std::string_view::npos) {
-      const auto begin = reinterpret_cast<const std::byte*>(token.data() + 1) -
-                         body_.bytes().data();
+      const auto begin =
+          reinterpret_cast<const std::byte*>(token.data() + 1) - body_.bytes().data();
       item->text = body_.bytes().subspan(static_cast<size_t>(begin), token.rfind('"') - 1);
       return true;
     }
@@ -188,9 +189,8 @@ class ItemReader {
   Status CheckComplete() const {
     if (!has_type_) return Status::Invalid("field 'type' is missing; it has to be \"image\"");
     if (sources_ == 1) return Status::Ok();
-    return Status::Invalid(sources_ == 0
-                               ? "one of the fields data, url, path has to be there"
-                               : "only one of the fields data, url, path may be there");
+    return Status::Invalid(sources_ == 0 ? "one of the fields data, url, path has to be there"
+                                         : "only one of the fields data, url, path may be there");
   }
 
   BodyBuffer& body_;

@@ -14,6 +14,7 @@
 #include "src/server/encode_pipeline.h"
 #include "src/server/encode_service.h"
 #include "src/server/error_response.h"
+#include "src/server/metric_series.h"
 #include "src/server/origin_check.h"
 #include "src/server/routes.h"
 #include "src/server/stats_json.h"
@@ -72,7 +73,7 @@ struct EncodeServer::Impl {
         metrics(std::make_shared<Metrics>()),
         background("background", 1),
         workers("work", std::max<size_t>(2, Cores() / 2)),
-        routes(metrics.get(), &background, IsLoopbackAuthority(options.host)) {}
+        routes(metrics.get(), &background, IsLoopbackHost(options.host)) {}
 
   Result<std::shared_ptr<const ServedModel>> LoadModel(const ModelSource& source) const;
   Status LoadModels();
@@ -171,9 +172,8 @@ Status EncodeServer::Impl::MakeController() {
   parts.store = store;
   parts.timer = timer;
   parts.metrics = metrics;
-  EMBERCACHE_ASSIGN_OR_RETURN(controller,
-                              EmbeddingCacheController::Create(std::move(controller_options),
-                                                               std::move(parts)));
+  EMBERCACHE_ASSIGN_OR_RETURN(controller, EmbeddingCacheController::Create(
+                                              std::move(controller_options), std::move(parts)));
   return Status::Ok();
 }
 
@@ -230,13 +230,12 @@ void EncodeServer::Impl::OpenRoutes() {
   service = std::make_unique<EncodeService>(
       service_options, EncodeServiceParts{controller.get(), pipeline.get(), &workers, timer.get(),
                                           metrics.get(), models});
-  routes.Open({.encode =
-                   [this](std::shared_ptr<HttpExchange> exchange) {
-                     service->Handle(std::move(exchange));
-                   },
-               .ready = [this] { return ReadyAnswer(); },
-               .stats = [this] { return StatsAnswer(); },
-               .metrics = [this] { return MetricsAnswer(); }});
+  routes.Open(
+      {.encode =
+           [this](std::shared_ptr<HttpExchange> exchange) { service->Handle(std::move(exchange)); },
+       .ready = [this] { return ReadyAnswer(); },
+       .stats = [this] { return StatsAnswer(); },
+       .metrics = [this] { return MetricsAnswer(); }});
 }
 
 EncodeServer::EncodeServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -266,6 +265,7 @@ Status EncodeServer::Load() {
   EMBERCACHE_RETURN_IF_ERROR(impl.OpenStore());
   EMBERCACHE_RETURN_IF_ERROR(impl.LoadModels());
   EMBERCACHE_RETURN_IF_ERROR(impl.MakeController());
+  MakeKnownSeries(*impl.metrics, impl.controller->Stats());
   for (const auto& model : impl.models) {
     impl.metrics->info
         .Add({{"version", std::string(Version())},

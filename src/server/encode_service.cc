@@ -26,10 +26,9 @@ Result<std::shared_ptr<const ServedModel>> EncodeService::FindModel(const std::s
     if (model->name == name) return model;
     names += (names.empty() ? "" : ", ") + model->name;
   }
-  return Status::Invalid(name.empty()
-                             ? fmt::format("field 'model' is missing; it has to be one of {}", names)
-                             : fmt::format("field 'model' is '{}'; it has to be one of {}", name,
-                                           names));
+  return Status::Invalid(
+      name.empty() ? fmt::format("field 'model' is missing; it has to be one of {}", names)
+                   : fmt::format("field 'model' is '{}'; it has to be one of {}", name, names));
 }
 
 }  // namespace embercache

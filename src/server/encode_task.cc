@@ -7,10 +7,10 @@
 
 #include "src/server/error_response.h"
 
-// Every item ends in Succeed or Fail, once; `open_` counts those that have not, and LookUpAll as one
-// more. Whoever brings it to zero, or the timer at the deadline, takes the answer. What comes for an
-// item after that is dropped: pins go back, and an embedding that is still being computed goes to
-// the cache and to those who wait for it.
+// Every item ends in Succeed or Fail, once; `open_` counts those that have not, and LookUpAll as
+// one more. Whoever brings it to zero, or the timer at the deadline, takes the answer. What comes
+// for an item after that is dropped: pins go back, and an embedding that is still being computed
+// goes to the cache and to those who wait for it.
 
 namespace embercache {
 namespace {
@@ -90,9 +90,9 @@ Status EncodeTask::Accept() {
   if (Now() >= deadline_) {
     return Status::DeadlineExceeded("the request waited longer than --request-timeout-ms");
   }
-  EMBERCACHE_ASSIGN_OR_RETURN(EncodeRequest request,
-                              ParseEncodeRequest(exchange_->request().body,
-                                                 service_->options_.max_items));
+  EMBERCACHE_ASSIGN_OR_RETURN(
+      EncodeRequest request,
+      ParseEncodeRequest(exchange_->request().body, service_->options_.max_items));
   EMBERCACHE_RETURN_IF_ERROR(CheckRequestId(request.request_id));
   EMBERCACHE_ASSIGN_OR_RETURN(model_, service_->FindModel(request.model));
   if (!service_->Admit(request.items.size())) {
@@ -140,9 +140,8 @@ void EncodeTask::Identify(size_t index) {
     return Identified();
   }
   MutexLock lock(mutex_);
-  item.answer.key =
-      EmbeddingKey::FromMedia(model_->spec.namespace_digest, model_->spec.modality, digest,
-                              Sha256Of(requested.options.Canonical()));
+  item.answer.key = EmbeddingKey::FromMedia(model_->spec.namespace_digest, model_->spec.modality,
+                                            digest, Sha256Of(requested.options.Canonical()));
   item.answer.has_key = true;
   lock.Unlock();
   Identified();
@@ -175,11 +174,10 @@ void EncodeTask::LookUp(std::vector<size_t> indices) {
     wanted.push_back({items_[index].answer.key, -1});
   }
   const TimePoint store_deadline = std::min(deadline_, Now() + service_->options_.lookup_timeout);
-  parts_.controller->Lookup(
-      model_->spec, wanted, store_deadline, deadline_,
-      [self = shared_from_this(), indices](size_t i, LookupAnswer answer) {
-        self->OnLookup(indices[i], std::move(answer));
-      });
+  parts_.controller->Lookup(model_->spec, wanted, store_deadline, deadline_,
+                            [self = shared_from_this(), indices](size_t i, LookupAnswer answer) {
+                              self->OnLookup(indices[i], std::move(answer));
+                            });
 }
 
 void EncodeTask::OnLookup(size_t index, LookupAnswer answer) {

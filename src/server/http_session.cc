@@ -1,7 +1,8 @@
 #include "src/server/http_session.h"
 
 // One coroutine a connection, on the strand of its socket: head, body, wait for the answer, send.
-// Every wait for the socket has a deadline: SetDeadline comes before it.
+// Every wait for the socket has a deadline: SetDeadline comes before it. Arguments of awaited calls
+// are named, since g++ 12 mistreats temporaries in such expressions.
 
 #include <sys/socket.h>
 
@@ -165,7 +166,9 @@ asio::awaitable<void> HttpSession::Run() {
 
 asio::awaitable<void> HttpSession::Refuse() {
   const std::shared_ptr<HttpSession> self = shared_from_this();
-  (void)co_await Send({}, ErrorResponse(Status::Unavailable("too many connections")), false);
+  const HttpRequest none;
+  HttpResponse refusal = ErrorResponse(Status::Unavailable("too many connections"));
+  (void)co_await Send(none, std::move(refusal), false);
   co_await Linger();
   ended_ = true;
   deadline_.cancel();
@@ -215,10 +218,10 @@ asio::awaitable<bool> HttpSession::ServeOne() {
     }
     const int status = error == http::error::header_limit ? 431 : 400;
     linger_ = true;
-    co_return co_await Send(
-        {}, ErrorResponse(status, StatusCodeName(StatusCode::kInvalid),
-                          "the head of the request is not HTTP/1.1: " + error.message()),
-        false);
+    HttpResponse refusal = ErrorResponse(status, StatusCodeName(StatusCode::kInvalid),
+                                         "the head is not HTTP/1.1: " + error.message());
+    (void)co_await Send(incoming.request, std::move(refusal), false);
+    co_return false;
   }
 
   HttpRequest& request = incoming.request;
@@ -243,8 +246,8 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   }
   if (!response) {
     request.received = SteadyClock().Now();
-    response = co_await AwaitAnswer(
-        std::make_shared<Exchange>(std::move(request), shared_from_this()));
+    auto exchange = std::make_shared<Exchange>(std::move(request), shared_from_this());
+    response = co_await AwaitAnswer(std::move(exchange));
     if (!response) co_return false;
   }
   keep_alive = keep_alive && !draining_;
@@ -372,16 +375,15 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::AwaitAnswer(
 }
 
 void HttpSession::WatchClient() {
-  socket_.async_wait(asio::ip::tcp::socket::wait_read,
-                     [self = shared_from_this()](error_code error) {
-                       if (error || !self->waiting_) return;
-                       char byte;
-                       const ssize_t got = recv(self->socket_.native_handle(), &byte, 1,
-                                                MSG_PEEK | MSG_DONTWAIT);
-                       // What came early stays for later.
-                       if (got > 0 || (got < 0 && errno == EAGAIN)) return;
-                       self->ClientGone();
-                     });
+  socket_.async_wait(
+      asio::ip::tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
+        if (error || !self->waiting_) return;
+        char byte;
+        const ssize_t got = recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        // What came early stays for later.
+        if (got > 0 || (got < 0 && errno == EAGAIN)) return;
+        self->ClientGone();
+      });
 }
 
 void HttpSession::ClientGone() {
@@ -442,8 +444,8 @@ void HttpSession::SetDeadline(TimePoint when) {
 }
 
 TimePoint HttpSession::SlowAfter(TimePoint start, uint64_t bytes) const {
-  const double seconds = static_cast<double>(bytes) /
-                         static_cast<double>(context_->options.min_bytes_per_second);
+  const double seconds =
+      static_cast<double>(bytes) / static_cast<double>(context_->options.min_bytes_per_second);
   return start + context_->options.slow_grace +
          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }

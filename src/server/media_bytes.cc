@@ -88,9 +88,9 @@ Result<std::vector<std::byte>> MediaRoot::Read(const std::string& path, uint64_t
   }
   const auto size = static_cast<uint64_t>(info.st_size);
   if (size > max_bytes) {
-    return Status(StatusCode::kResourceExhausted,
-                  fmt::format("the file has {} bytes, the limit is {} (--max-body-mb)", size,
-                              max_bytes));
+    return Status(
+        StatusCode::kResourceExhausted,
+        fmt::format("the file has {} bytes, the limit is {} (--max-body-mb)", size, max_bytes));
   }
   const Descriptor file(open(ProcPath(place).c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return refused;
@@ -109,7 +109,8 @@ Result<std::span<const std::byte>> TakeMediaBytes(RequestedItem& item, const Med
     EMBERCACHE_ASSIGN_OR_RETURN(*storage, root.Read(item.path, max_bytes));
     media = *storage;
   }
-  if (media.empty()) return Status::Invalid("the item is empty; it has to have the bytes of a file");
+  if (media.empty())
+    return Status::Invalid("the item is empty; it has to have the bytes of a file");
   return media;
 }
 

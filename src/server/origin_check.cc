@@ -17,27 +17,27 @@ bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
+}  // namespace
+
 bool IsLoopbackHost(std::string_view host) {
   constexpr std::string_view kLocalhost = "localhost";
   if (host.size() >= kLocalhost.size() &&
       EqualIgnoringCase(host.substr(host.size() - kLocalhost.size()), kLocalhost)) {
     return host.size() == kLocalhost.size() || host[host.size() - kLocalhost.size() - 1] == '.';
   }
-  in_addr v4;
   const std::string text(host);
-  return inet_pton(AF_INET, text.c_str(), &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127;
+  in_addr v4;
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  return inet_pton(AF_INET6, text.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
-
-}  // namespace
 
 bool IsLoopbackAuthority(std::string_view authority) {
   if (authority.starts_with('[')) {
     const size_t end = authority.find(']');
     if (end == std::string_view::npos) return false;
     const std::string_view rest = authority.substr(end + 1);
-    in6_addr v6;
-    const std::string text(authority.substr(1, end - 1));
-    return inet_pton(AF_INET6, text.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) &&
+    return IsLoopbackHost(authority.substr(1, end - 1)) &&
            (rest.empty() || (rest.front() == ':' && IsPort(rest.substr(1))));
   }
   const size_t colon = std::min(authority.find(':'), authority.size());

@@ -107,6 +107,13 @@ void StoreOptions::ReadDuration(std::string_view option, Duration* value) {
   state_->Fail(option, R"(has to be a duration such as "500ms", "2s", "5m" or "1h")");
 }
 
+void StoreOptions::ReadObject(std::string_view option, std::string* json) {
+  const nlohmann::json* object = state_->Find(option);
+  if (object == nullptr) return;
+  if (!object->is_object()) return state_->Fail(option, "has to be an object");
+  *json = object->dump();
+}
+
 Status StoreOptions::Finish() const {
   EMBERCACHE_RETURN_IF_ERROR(state_->error);
   for (const auto& [option, value] : state_->object.items()) {

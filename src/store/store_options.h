@@ -32,6 +32,8 @@ class StoreOptions {
   void ReadBytes(std::string_view option, uint64_t* value);
   // "500ms" (ParseDuration).
   void ReadDuration(std::string_view option, Duration* value);
+  // An object, as text, for whoever understands it.
+  void ReadObject(std::string_view option, std::string* json);
 
   // OK, or Invalid for the first of: text that is no JSON object, an option of a wrong type or
   // value, an option that no reader asked for (the message lists those there are).

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,34 @@ using redis::HeadRead;
 using redis::ObjectName;
 using redis::RedisConfig;
 using redis::Session;
+
+// Operations on one key follow each other, in their order; the others go together.
+template <typename Item>
+std::vector<std::vector<size_t>> WavesOf(std::span<const Item> items,
+                                         std::span<const size_t> open) {
+  std::vector<std::vector<size_t>> waves;
+  std::map<std::string_view, size_t> seen;
+  for (const size_t i : open) {
+    const size_t wave = seen[items[i].key]++;
+    if (wave == waves.size()) waves.emplace_back();
+    waves[wave].push_back(i);
+  }
+  return waves;
+}
+
+// Fills the results by `call`. Where memory runs out on the way, all of them say so, since what was
+// done until then is not known.
+template <typename ResultType, typename Call>
+void FillResults(std::vector<ResultType>& results, Call call) {
+  try {
+    call();
+  } catch (const std::bad_alloc&) {
+    for (ResultType& result : results) {
+      result = {};
+      result.status = Status::Unavailable("no memory for the call");
+    }
+  }
+}
 
 class RedisStore final : public EmbeddingStore {
  public:
@@ -69,14 +98,11 @@ class RedisStore final : public EmbeddingStore {
   const std::unique_ptr<Client> client_;
 };
 
-std::vector<StatResult> RedisStore::BatchStat(std::span<const std::string_view> keys,
-                                              const CallContext& context) {
-  std::vector<StatResult> results(keys.size());
-  const CallGate::Pass pass = gate_.Enter();
-  const std::vector<size_t> open = Admit(keys, context, pass, results);
+void StatEach(const Session& session, std::span<const std::string_view> keys,
+              std::span<const size_t> open, std::vector<StatResult>& results) {
   std::vector<std::unique_ptr<HeadRead>> reads;
   for (const size_t i : open) reads.push_back(std::make_unique<HeadRead>(ObjectName(keys[i])));
-  Session{*client_, config_, context}.Run(reads);
+  session.Run(reads);
   for (size_t i = 0; i < open.size(); ++i) {
     StatResult& result = results[open[i]];
     const FoundHead found = reads[i]->found();
@@ -86,6 +112,15 @@ std::vector<StatResult> RedisStore::BatchStat(std::span<const std::string_view> 
     result.bytes = (*found)->object_bytes;
     result.version = (*found)->generation;
   }
+}
+
+std::vector<StatResult> RedisStore::BatchStat(std::span<const std::string_view> keys,
+                                              const CallContext& context) {
+  std::vector<StatResult> results(keys.size());
+  const CallGate::Pass pass = gate_.Enter();
+  FillResults(results, [&] {
+    StatEach({*client_, config_, context}, keys, Admit(keys, context, pass, results), results);
+  });
   return results;
 }
 
@@ -93,8 +128,10 @@ std::vector<GetResult> RedisStore::BatchGetIntoMultiBuffers(std::span<const GetI
                                                             const CallContext& context) {
   std::vector<GetResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  std::vector<size_t> open = Admit(items, context, pass, results);
-  redis::GetObjects(Session{*client_, config_, context}, items, std::move(open), results);
+  FillResults(results, [&] {
+    redis::GetObjects({*client_, config_, context}, items, Admit(items, context, pass, results),
+                      results);
+  });
   return results;
 }
 
@@ -102,17 +139,12 @@ std::vector<PutResult> RedisStore::BatchPutFromMultiBuffers(std::span<const PutI
                                                             const CallContext& context) {
   std::vector<PutResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  // Puts of one key follow each other, the others go together.
-  std::vector<std::vector<size_t>> waves;
-  std::map<std::string_view, size_t> puts_of_key;
-  for (const size_t i : Admit(items, context, pass, results)) {
-    const size_t wave = puts_of_key[items[i].key]++;
-    if (wave == waves.size()) waves.emplace_back();
-    waves[wave].push_back(i);
-  }
-  for (const std::vector<size_t>& wave : waves) {
-    redis::PutObjects(Session{*client_, config_, context}, items, wave, results);
-  }
+  FillResults(results, [&] {
+    const std::vector<size_t> open = Admit(items, context, pass, results);
+    for (const std::vector<size_t>& wave : WavesOf(items, open)) {
+      redis::PutObjects({*client_, config_, context}, items, wave, results);
+    }
+  });
   return results;
 }
 
@@ -141,11 +173,8 @@ struct Removal {
   }
 };
 
-std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> items,
-                                                  const CallContext& context) {
-  std::vector<RemoveResult> results(items.size());
-  const CallGate::Pass pass = gate_.Enter();
-  const std::vector<size_t> open = Admit(items, context, pass, results);
+void RemoveEach(const Session& session, std::span<const RemoveItem> items,
+                std::span<const size_t> open, std::vector<RemoveResult>& results) {
   std::vector<Removal> removals(open.size());
   std::vector<std::unique_ptr<Guarded>> operations;
   for (size_t i = 0; i < open.size(); ++i) {
@@ -156,7 +185,7 @@ std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> it
           return removal.Decide(name, found, commands);
         }));
   }
-  RunGuarded(Session{*client_, config_, context}, operations);
+  RunGuarded(session, operations);
   for (size_t i = 0; i < open.size(); ++i) {
     RemoveResult& result = results[open[i]];
     if (operations[i]->outcome() == Guarded::Outcome::kDone) {
@@ -173,6 +202,18 @@ std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> it
       result.status = operations[i]->status();
     }
   }
+}
+
+std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> items,
+                                                  const CallContext& context) {
+  std::vector<RemoveResult> results(items.size());
+  const CallGate::Pass pass = gate_.Enter();
+  FillResults(results, [&] {
+    const std::vector<size_t> open = Admit(items, context, pass, results);
+    for (const std::vector<size_t>& wave : WavesOf(items, open)) {
+      RemoveEach({*client_, config_, context}, items, wave, results);
+    }
+  });
   return results;
 }
 
@@ -182,7 +223,11 @@ Result<ListPage> RedisStore::List(std::string_view cursor, size_t limit,
   if (!pass) return CallGate::ClosedStatus();
   EMBERCACHE_RETURN_IF_ERROR(CheckCall(context, clock_));
   EMBERCACHE_RETURN_IF_ERROR(CheckListLimit(limit));
-  return redis::ListObjects(Session{*client_, config_, context}, cursor, limit);
+  try {
+    return redis::ListObjects({*client_, config_, context}, cursor, limit);
+  } catch (const std::bad_alloc&) {
+    return Status::ResourceExhausted("no memory for a page of the list");
+  }
 }
 
 StoreHealth RedisStore::Health() {

@@ -163,7 +163,7 @@ std::vector<Damage> AllDamages() {
       Flip("own checksum", kTrailerAt + 1008),
       Flip("metadata", kTrailerAt + 1024),
       Flip("last byte", kTrailerAt + kBlockBytes - 1),
-      {"a block short", [](Bytes& bytes) { bytes.resize(bytes.size() - kBlockBytes); }},
+      {"a block short", [](Bytes& bytes) { bytes.erase(bytes.end() - kBlockBytes, bytes.end()); }},
       {"a byte short", [](Bytes& bytes) { bytes.pop_back(); }},
       {"empty", [](Bytes& bytes) { bytes.clear(); }},
       {"a byte longer", [](Bytes& bytes) { bytes.emplace_back(); }},

@@ -91,7 +91,7 @@ TEST_F(FileBudgetTest, ReplacementsAndRemovalsAreCounted) {
   const auto replace = [&](size_t bytes) {
     PutOne(*store, "k", PayloadOf("k", bytes), PutMode::kReplace);
   };
-  for (const size_t bytes : {10'000, 5'000'000, 0, 4096, 4097}) {
+  for (const size_t bytes : {10'000U, 5'000'000U, 0U, 4096U, 4097U}) {
     replace(bytes);
     EXPECT_EQ(UsedBytes(*store), bytes == 0 ? 4096 : (bytes + 4095) / 4096 * 4096);
   }

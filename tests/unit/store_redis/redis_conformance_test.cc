@@ -13,10 +13,11 @@ namespace {
 
 constexpr uint64_t kMaxObjectBytes = 64ULL << 20;
 
-StoreUnderTest StoreOn(std::shared_ptr<redis::TestServer> server, std::string url) {
+template <typename Servers>
+StoreUnderTest StoreOn(std::shared_ptr<Servers> servers, std::string url) {
   StoreUnderTest store;
   store.name = "redis";
-  store.open = [server, url]() -> Result<std::unique_ptr<EmbeddingStore>> {
+  store.open = [servers, url]() -> Result<std::unique_ptr<EmbeddingStore>> {
     EmbeddingStoreFactory factory;
     RegisterBuiltinBackends(factory);
     StoreConfig config;
@@ -25,7 +26,7 @@ StoreUnderTest StoreOn(std::shared_ptr<redis::TestServer> server, std::string ur
   };
   store.traits.shared = true;
   store.traits.max_object_bytes = kMaxObjectBytes;
-  store.leftovers = [server] { return fmt::format("{}", fmt::join(server->Keys(), " ")); };
+  store.leftovers = [servers] { return fmt::format("{}", fmt::join(servers->Keys(), " ")); };
   return store;
 }
 
@@ -36,14 +37,28 @@ StoreUnderTest OnRedis() {
 
 StoreUnderTest OnValkeySocket() {
   auto server = std::make_shared<redis::TestServer>(
-      redis::TestServer::Options{.software = redis::Software::kValkey, .arguments = {}});
+      redis::TestServer::Options{.software = redis::Software::kValkey});
   return StoreOn(server, server->unix_url());
+}
+
+StoreUnderTest OnACluster() {
+  auto cluster = std::make_shared<redis::TestCluster>();
+  return StoreOn(cluster, cluster->server(0).url());
 }
 
 INSTANTIATE_TEST_SUITE_P(Redis, StoreConformanceTest, ConformanceOf("redis", OnRedis),
                          ConformanceTestName);
 INSTANTIATE_TEST_SUITE_P(Valkey, StoreConformanceTest, ConformanceOf("valkey", OnValkeySocket),
                          ConformanceTestName);
+// In one test, since a Cluster takes seconds to start.
+TEST(RedisClusterConformanceTest, AClusterConforms) {
+  const StoreUnderTest cluster = OnACluster();
+  for (const ConformanceCheck& check : ConformanceChecks()) {
+    for (const std::string& failure : RunConformanceCheck(check, cluster)) {
+      ADD_FAILURE() << check.name << ": " << failure;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace embercache

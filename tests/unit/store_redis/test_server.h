@@ -35,8 +35,8 @@ class TestServer {
  public:
   struct Options {
     Software software = Software::kRedis;
-    std::vector<std::string> arguments;  // more of them, as on its command line
-    bool plain_port = true;              // without it, only what `arguments` name
+    std::vector<std::string> arguments{};  // more of them, as on its command line
+    std::string certificates{};  // a folder that MakeCertificates filled: TLS on port() instead
   };
   TestServer() : TestServer(Options{}) {}
   explicit TestServer(Options options);
@@ -69,6 +69,30 @@ class TestServer {
   const uint16_t port_;
   pid_t pid_ = -1;
   redisContext* context_ = nullptr;
+};
+
+// Fills the folder with ca.pem, and with NAME.pem and NAME.key, signed by it, for each of: server
+// (127.0.0.1 and localhost), stranger (another host's name), client. A second authority, other.pem,
+// signed none of them.
+void MakeCertificates(const std::string& folder);
+
+// Three masters, each with a third of the slots, and the replicas that are added.
+class TestCluster {
+ public:
+  TestCluster();
+  TestServer& server(size_t i) { return *servers_[i]; }
+  // Adds a replica of that master, in step with it; returns its index.
+  size_t AddReplica(size_t master);
+  std::string id(size_t i) { return server(i).Ask({"CLUSTER", "MYID"}).text; }
+  // The keys of all servers.
+  std::vector<std::string> Keys();
+  // The server that has the slot by the layout the Cluster began with.
+  static size_t OwnerOf(uint16_t slot) { return slot < 5461 ? 0 : slot < 10923 ? 1 : 2; }
+
+ private:
+  void Add();
+
+  std::vector<std::unique_ptr<TestServer>> servers_;
 };
 
 // Creates the backend on this configuration; aborts the test program where that fails.

@@ -1,0 +1,53 @@
+import io
+import os
+import pathlib
+import random
+import sys
+
+import pytest
+from PIL import Image
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import ec_server  # noqa: E402
+
+PROGRAM = pathlib.Path(os.environ.get("PROGRAM_UNDER_TEST", ec_server.PROGRAM))
+
+
+@pytest.fixture(scope="session")
+def model():
+    return ec_server.ROOT / ".deps/models/det16"
+
+
+@pytest.fixture(scope="session")
+def media():
+    return ec_server.ROOT / ".deps/media"
+
+
+@pytest.fixture(scope="session")
+def start(model):
+    """Starts a server of the program under test with the small model."""
+
+    def start_server(*flags, **arguments):
+        if "--mm-global-cache-size-gb" not in flags:
+            flags += ("--mm-global-cache-size-gb", "0.1")
+        return ec_server.Server("--model", model, *flags, program=PROGRAM, **arguments)
+
+    return start_server
+
+
+def global_cache(folder, size_gb=0.1):
+    """Flags of a node with a host cache over a file store. The store's answers are waited for, so
+    that a busy machine does not turn hits into misses."""
+    return (
+        *("--enable-mm-global-cache", "--file-store-dir", folder),
+        *("--mm-global-cache-size-gb", size_gb, "--lookup-timeout-ms", 20000),
+        *("--request-timeout-ms", 120000),
+    )
+
+
+def picture(seed, size=(64, 48), kind="PNG"):
+    """The bytes of an image file; another seed gives another image."""
+    pixels = random.Random(seed).randbytes(size[0] * size[1] * 3)
+    file = io.BytesIO()
+    Image.frombytes("RGB", size, pixels).save(file, kind)
+    return file.getvalue()
