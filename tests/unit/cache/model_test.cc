@@ -475,24 +475,30 @@ class Sequence {
   std::vector<HeldPin> pins_;
 };
 
-TEST(ModelTest, RandomSequencesOfEverythingGiveNoWrongByteAndLoseNoPage) {
+// Blocks of sequences, so that they run side by side.
+class ModelTest : public testing::TestWithParam<uint64_t> {};
+
+constexpr uint64_t kBlocks = 8;
+constexpr uint64_t kSequencesABlock = 250;
+
+TEST_P(ModelTest, RandomSequencesOfEverythingGiveNoWrongByteAndLoseNoPage) {
   ASSERT_TRUE(SetLogLevel("error").ok());
-  uint64_t first = 1;
-  uint64_t count = 2000;
+  uint64_t first = 1 + GetParam() * kSequencesABlock;
+  uint64_t count = kSequencesABlock;
   if (const char* seed = std::getenv("EMBERCACHE_SEED")) {
     first = std::strtoull(seed, nullptr, 10);
-    count = 1;
-  } else if (const char* sequences = std::getenv("EMBERCACHE_SEQUENCES")) {
-    count = std::strtoull(sequences, nullptr, 10);
+    count = GetParam() == 0 ? 1 : 0;
   }
   for (uint64_t seed = first; seed < first + count; ++seed) {
     Sequence(seed).Run();
     if (HasFailure()) {
-      FAIL() << "to repeat: EMBERCACHE_SEED=" << seed << " "
-             << testing::internal::GetArgvs().front() << " --gtest_filter=ModelTest.*";
+      FAIL() << "to repeat: EMBERCACHE_SEED=" << seed << " " << program_invocation_name
+             << " --gtest_filter='*ModelTest*/0'";
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Blocks, ModelTest, testing::Range(uint64_t{0}, kBlocks));
 
 }  // namespace
 }  // namespace embercache
