@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,8 +17,17 @@ enum class Filter : uint8_t {
   kHamming = 5
 };
 
+// Weights and sums are fixed point.
+inline constexpr int kFractionBits = 22;
+
+// The byte of a window's sum of bytes times weights.
+constexpr uint8_t RoundedByte(int32_t sum) {
+  const int32_t rounded = (sum + (1 << (kFractionBits - 1))) >> kFractionBits;
+  return static_cast<uint8_t>(std::clamp(rounded, 0, 255));
+}
+
 // How one axis of a picture is resized: each output position is a weighted sum of a window of input
-// positions. Weights are 22-bit fixed point; the arithmetic of Pillow's 8-bit resize, bit for bit.
+// positions. The arithmetic of Pillow's 8-bit resize, bit for bit.
 class AxisWeights {
  public:
   struct Window {

@@ -11,8 +11,6 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace embercache {
@@ -20,7 +18,6 @@ namespace {
 
 #define EMBERCACHE_AVX2 __attribute__((target("avx2")))
 
-constexpr int kFractionBits = 22;
 constexpr int kHalf = 1 << (kFractionBits - 1);
 
 EMBERCACHE_AVX2 inline __m128i WithoutFraction(__m128i sums) {
@@ -35,10 +32,6 @@ EMBERCACHE_AVX2 inline __m128i Sure(__m128i sums, __m128i error) {
 
 EMBERCACHE_AVX2 inline bool AllOnes(__m128i lanes) {
   return _mm_movemask_epi8(lanes) == 0xffff;
-}
-
-uint8_t ToByte(int32_t sum) {
-  return static_cast<uint8_t>(std::clamp((sum + kHalf) >> kFractionBits, 0, 255));
 }
 
 EMBERCACHE_AVX2 void Split(std::span<const uint8_t> rgba, PlanarRow out) {
@@ -124,7 +117,7 @@ EMBERCACHE_AVX2 inline ColourSums Fold(const ColourSums& a, const ColourSums& b)
 uint8_t ExactAlong(const AxisWeights::Window& window, const uint8_t* in) {
   int32_t sum = 0;
   for (uint32_t x = 0; x < window.count; ++x) sum += in[window.first + x] * window.weights[x];
-  return ToByte(sum);
+  return RoundedByte(sum);
 }
 
 // The sums of four windows with one part of their weights.
@@ -196,7 +189,7 @@ uint8_t ExactDown(const AxisWeights::Window& window, std::span<const uint8_t* co
                   size_t at) {
   int32_t sum = 0;
   for (size_t k = 0; k < window.count; ++k) sum += rows[k][at] * window.weights[k];
-  return ToByte(sum);
+  return RoundedByte(sum);
 }
 
 // The sums of 16 columns from `at` on over the rows of a window: their products with two weights at
