@@ -153,7 +153,8 @@ void AxisWeights::SplitWeights() {
       low_[i * padded + x] = static_cast<int16_t>(low);
       (low > 0 ? above : below) += std::abs(low);
     }
-    errors_.push_back(255 * std::max(above, below));
+    most_below_.push_back(255 * below);
+    most_above_.push_back(255 * above);
   }
 }
 

@@ -54,8 +54,9 @@ class AxisWeights {
   // Eights of weights that the longest window has.
   uint32_t groups() const { return (longest_ + 7) / 8; }
   int shift() const { return shift_; }
-  // For each window the most by which its sum over bytes changes with the low parts.
-  const int32_t* errors() const { return errors_.data(); }
+  // For each window, what the low parts take from its sum over bytes at most, and what they add.
+  const int32_t* most_below() const { return most_below_.data(); }
+  const int32_t* most_above() const { return most_above_.data(); }
   Window operator[](uint32_t i) const {
     return {firsts_[i], spans_[i].count, weights_.data() + spans_[i].offset,
             high_.data() + size_t{8} * groups() * i, low_.data() + size_t{8} * groups() * i};
@@ -80,7 +81,8 @@ class AxisWeights {
   std::vector<int32_t> weights_;
   std::vector<int16_t> high_;
   std::vector<int16_t> low_;
-  std::vector<int32_t> errors_;
+  std::vector<int32_t> most_below_;
+  std::vector<int32_t> most_above_;
   uint32_t longest_ = 0;
   int shift_ = 0;
 };
