@@ -9,9 +9,9 @@ import ec_server
 from conftest import PROGRAM
 from network import Network
 
-REQUEST_TIMEOUT_S = 10
+REQUEST_TIMEOUT_S = 30
 # Longer than anything takes where all is well; nothing waits so long then.
-PATIENCE_S = 90
+PATIENCE_S = 300
 # Fits 15 of the images, so that nodes ask the store for most of what they are asked.
 POOL_GB = 0.012
 
