@@ -44,12 +44,13 @@ def read_safetensors(body):
 
 
 class Server:
-    """A running server; its log is in `log`. Ends with the `with` block."""
+    """A running server; its log is in `log`. Ends with the `with` block. `prefix`: what starts the
+    program, and becomes it."""
 
-    def __init__(self, *flags, program=PROGRAM, env=None, wait_ready=True):
+    def __init__(self, *flags, program=PROGRAM, prefix=(), env=None, wait_ready=True):
         self.log = tempfile.NamedTemporaryFile("w+", prefix="embercache-", suffix=".log")
         self.process = subprocess.Popen(
-            [program, "serve", "--port", "0", *map(str, flags)],
+            [*prefix, program, "serve", "--port", "0", *map(str, flags)],
             stdout=subprocess.PIPE,
             stderr=self.log,
             stdin=subprocess.DEVNULL,

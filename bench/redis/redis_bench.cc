@@ -3,7 +3,7 @@
 //   redis_bench PORT [ROUNDS]
 //
 // PORT is that of a server on 127.0.0.1 whose keys may be overwritten. The rounds of all clients
-// alternate; a line of the table gives their median. bench/redis_compare.py starts a server, adds
+// alternate; a line of the table gives their median. bench/redis/run starts a server, adds
 // redis-py, and prints the whole comparison.
 
 #include <arpa/inet.h>

@@ -102,6 +102,8 @@ bool FetchJob::StatUnknown(const CallContext& context) {
   std::erase_if(pending_, [&](Pending& item) {
     if (items_[item.index].block) return false;
     const StatResult& stat = stats[next++];
+    if (stat.status.code() == StatusCode::kCorruption)
+      return !BadAtStore(item, "stat", stat.status);
     return !TakeStat(item, stat) || !TakeSize(item, stat.bytes, stat.version);
   });
   return true;
@@ -111,6 +113,7 @@ bool FetchJob::TakeWrongSize(Pending& item, const GetResult& result, const CallC
   if (result.bytes != 0) return TakeSize(item, result.bytes, result.version);
   const std::string_view key = item.key_text;
   const StatResult stat = Stat(std::span(&key, 1), context).front();
+  if (stat.status.code() == StatusCode::kCorruption) return BadAtStore(item, "stat", stat.status);
   return TakeStat(item, stat) && TakeSize(item, stat.bytes, stat.version);
 }
 
@@ -153,6 +156,13 @@ bool FetchJob::Bad(Pending& item, std::optional<ObjectVersion> version, const St
   cache_.ReportBad(items_[item.index].key, version);
   Finish(item, FetchOutcome::kMiss);
   return false;
+}
+
+// A backend that keeps notes of its own beside the object found those damaged.
+bool FetchJob::BadAtStore(Pending& item, const char* op, const Status& reason) {
+  answered_ = true;
+  cache_.Count(op, "error");
+  return Bad(item, std::nullopt, reason);
 }
 
 bool FetchJob::Incompatible(const Pending& item) {
@@ -242,6 +252,9 @@ bool FetchJob::Take(Pending& item, const GetResult& result, const CallContext& c
       cache_.Count("get", "miss");
       return TakeWrongSize(item, result, context);
     case GetOutcome::kFailed:
+      if (result.status.code() == StatusCode::kCorruption) {
+        return BadAtStore(item, "get", result.status);
+      }
       Fail(item, "get",
            result.status.ok() ? Status::Internal("a get failed without a reason") : result.status);
       return false;

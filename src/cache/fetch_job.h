@@ -45,6 +45,7 @@ class FetchJob {
   bool Verify(Pending& item, const GetResult& result);
   bool Incompatible(const Pending& item);
   bool Bad(Pending& item, std::optional<ObjectVersion> version, const Status& reason);
+  bool BadAtStore(Pending& item, const char* op, const Status& reason);
   bool Reserve(Pending& item, uint64_t payload_bytes, uint64_t trailer_blocks);
   void Finish(const Pending& item, FetchOutcome outcome);
   // The store does not have it.

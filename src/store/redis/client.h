@@ -24,6 +24,7 @@ struct ClientState {
   std::string version;
   bool cluster = false;
   std::vector<std::string> servers;  // of a Cluster the masters; else the one
+  size_t open_connections = 0;       // to those, and ready for requests
 };
 
 // Requests to one server or to a Cluster, from any thread.

@@ -369,6 +369,8 @@ void Connection::EndReply(TimePoint now) {
     Greeted(now);
   } else if (request != nullptr) {
     request->notes.connection = nullptr;
+    // The owner submits a second step, or there is none.
+    if (request->lane == Lane::kTransaction) in_transaction_ = false;
     owner_.OnReplied(*this, *request);
   }
 }

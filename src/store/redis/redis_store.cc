@@ -249,6 +249,7 @@ std::string RedisStore::DescribeJson() const {
       {"software", state.software},
       {"software_version", state.version},
       {"connections_a_server", config_.connections},
+      {"open_connections", state.open_connections},
       {"ttl_s", std::chrono::duration<double>(config_.ttl).count()},
       {"max_value_bytes", config_.max_value_bytes},
   };

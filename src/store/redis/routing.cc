@@ -264,6 +264,7 @@ void Client::Reactor::Publish() {
   std::string trouble;
   for (const Server* const server : servers) {
     state.servers.push_back(server->endpoint().ToString());
+    state.open_connections += server->open_connections();
     if (server->up()) {
       ++up;
       state.software = server->info().software;

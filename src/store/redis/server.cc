@@ -33,9 +33,10 @@ Server::Server(const RedisConfig& config, TlsContext* tls, Endpoint endpoint, in
   }
 }
 
-bool Server::up() const {
-  return std::any_of(connections_.begin(), connections_.end(),
-                     [](const auto& connection) { return connection->ready(); });
+size_t Server::open_connections() const {
+  return static_cast<size_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const auto& connection) { return connection->ready(); }));
 }
 
 bool Server::busy() const {

@@ -36,7 +36,9 @@ class Server final : public Connection::Owner {
   Server(const RedisConfig& config, TlsContext* tls, Endpoint endpoint, int epoll_fd, Host& host);
 
   const Endpoint& endpoint() const { return endpoint_; }
-  bool up() const;
+  bool up() const { return open_connections() > 0; }
+  // That are ready for requests.
+  size_t open_connections() const;
   // Not up, and the last attempt to change that failed.
   bool down() const { return failures_ > 0 && !up(); }
   const Status& last_error() const { return last_error_; }

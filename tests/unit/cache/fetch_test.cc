@@ -231,6 +231,31 @@ TEST_F(FetchTest, WhereBackendsHaveNoVersionsABadObjectIsReplacedByTheNextPublic
   }
 }
 
+TEST_F(FetchTest, AnObjectThatTheBackendItselfFindsDamagedIsReplacedByTheNextPublication) {
+  const Status damaged = Status::Corruption("the backend's head is damaged");
+  for (const int64_t tokens : {kRows, int64_t{-1}}) {
+    SCOPED_TRACE(testing::Message() << "tokens " << tokens);
+    Make({});
+    store_->on_get = [&](std::vector<GetResult>& results) {
+      results.front() = {.status = damaged};
+    };
+    store_->on_stat = [&](std::vector<StatResult>& results) {
+      results.front() = {.status = damaged};
+    };
+    const Pin pin = Computed(1, kRows);
+    Store(1, kRows);
+    EXPECT_EQ(FetchOne(1, tokens).outcome, FetchOutcome::kMiss);
+    EXPECT_EQ(store_->gets + store_->stats, 2) << "it was not read again";
+    EXPECT_EQ(Corruptions(), 1);
+    EXPECT_FALSE(cache_->get_stats().breaker_open);
+    store_->on_get = nullptr;
+    Publish(pin);
+    put_->RunAll();
+    EXPECT_EQ(Published("stored"), 1);
+    EXPECT_TRUE(Holds(1, FetchOne(1, kRows), kRows));
+  }
+}
+
 TEST_F(FetchTest, AReadThatGoesWrongOnceIsReadAgain) {
   Store(1, kRows);
   for (const int64_t tokens : {kRows, int64_t{-1}}) {

@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,6 +67,20 @@ class Worker {
 
 class FileProcessesTest : public FileStoreFixture {
  protected:
+  static size_t OpenDescriptors() {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(open), end(open)));
+  }
+  // All files that are no objects, by their paths in the folder.
+  std::vector<std::string> ForeignFiles() const {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir())) {
+      if (!entry.is_directory() && entry.path().extension() != ".emb") {
+        files.push_back(std::filesystem::relative(entry.path(), dir()));
+      }
+    }
+    return files;
+  }
   // Every object of the store is whole, and the budget is what is there.
   void ExpectWhole(EmbeddingStore& store) {
     const auto page = store.List("", 1000, {});
@@ -88,6 +105,47 @@ TEST_F(FileProcessesTest, AKillAtAnyMomentLeavesWholeObjectsAndNothingElse) {
     if (kill % 4 == 0) ExpectWhole(*Open({{"max_bytes", "4MiB"}}));
   }
   ExpectWhole(*Open({{"max_bytes", "4MiB"}}));
+}
+
+TEST_F(FileProcessesTest, SeveralWritersThatAreKilledLeaveWholeObjectsARightLedgerAndNoOtherFile) {
+  const std::string options = R"({"max_bytes":"4MiB"})";
+  std::mt19937_64 random(3);
+  const size_t descriptors = OpenDescriptors();
+  uint64_t seed = 2000;
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (int i = 0; i < 4; ++i) {
+      workers.push_back(std::make_unique<Worker>(dir(), options, ++seed, 0));
+    }
+    std::shuffle(workers.begin(), workers.end(), random);
+    for (const auto& worker : workers) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 10'000));
+      worker->Kill();
+    }
+    EXPECT_LE(ObjectBytes(), 4U << 20);
+    const auto store = Open({{"max_bytes", "4MiB"}});
+    ExpectWhole(*store);
+    EXPECT_THAT(ForeignFiles(), testing::ElementsAre(".embercache/ledger"));
+    // The ledger is right for what comes, too.
+    for (int i = 0; i < 30; ++i) EXPECT_EQ(DisturbStore(*store, random), "");
+    ExpectWhole(*store);
+  }
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+}
+
+TEST_F(FileProcessesTest, WhatTheDeadLeftIsSweptByTheLivingWithoutARestart) {
+  const auto store = Open({{"max_bytes", "4MiB"}});
+  std::mt19937_64 random(4);
+  // Until one dies with an object half written.
+  for (uint64_t seed = 3000; TempFiles() == 0; ++seed) {
+    Worker worker(dir(), R"({"max_bytes":"4MiB"})", seed, 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 5'000));
+    worker.Kill();
+  }
+  clock_.Advance(std::chrono::minutes(2));
+  const std::string key = KeyNumber(1);
+  EXPECT_EQ(PutOne(*store, key, SelfDescribing(key, 1, 100)).outcome, PutOutcome::kStored);
+  EXPECT_EQ(TempFiles(), 0U);
 }
 
 // One process keeps running, so that it does not count anew at a start.

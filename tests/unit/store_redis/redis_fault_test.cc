@@ -51,6 +51,13 @@ void ExpectHitInTheEnd(EmbeddingStore& store, const std::string& key, const Byte
   }
 }
 
+// A store whose connections are all there, so that a fault meets calls and not the making of one.
+std::unique_ptr<EmbeddingStore> OpenWell(const std::string& url) {
+  auto store = OpenStoreAt(url);
+  WaitForAllConnections(*store);
+  return store;
+}
+
 // A get is whole or fails.
 void ExpectWholeOrFailed(EmbeddingStore& store, const std::string& key, const Bytes& bytes) {
   GuardedBuffers target({bytes.size() / 3, bytes.size() - bytes.size() / 3});
@@ -71,7 +78,7 @@ class RedisFaultTest : public testing::Test {
 
 TEST_F(RedisFaultTest, RepliesThatAreCutAnywhereAreReadAgainOrFail) {
   const Bytes bytes = PayloadOf("cut", 700);
-  const auto direct = OpenStoreAt(server_.url());
+  const auto direct = OpenWell(server_.url());
   Store(*direct, "emb_cut", bytes);
   // HELLO's answer, the object's, and a little more.
   for (int64_t cut = 0; cut < 1100; cut += 7) {
@@ -86,9 +93,9 @@ TEST_F(RedisFaultTest, RepliesThatAreCutAnywhereAreReadAgainOrFail) {
 
 TEST_F(RedisFaultTest, LargeObjectsWhoseRepliesAreCutAreReadAgainOrFail) {
   const Bytes bytes = PayloadOf("cut", kLarge);
-  const auto direct = OpenStoreAt(server_.url());
+  const auto direct = OpenWell(server_.url());
   Store(*direct, "emb_cut", bytes);
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto store = OpenWell(proxy_.url());
   for (int64_t cut = 1; cut < (2 << 20); cut += 100'003) {
     proxy_.cut_replies_after = cut;
     proxy_.cuts_left = 3;
@@ -98,8 +105,8 @@ TEST_F(RedisFaultTest, LargeObjectsWhoseRepliesAreCutAreReadAgainOrFail) {
 }
 
 TEST_F(RedisFaultTest, PutsThatAreCutAnywhereAreWholeOrNotThere) {
-  const auto direct = OpenStoreAt(server_.url());
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto direct = OpenWell(server_.url());
+  const auto store = OpenWell(proxy_.url());
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
     const size_t size = round % 2 == 0 ? 5000 : kLarge;
@@ -132,7 +139,7 @@ TEST_F(RedisFaultTest, PutsThatAreCutAnywhereAreWholeOrNotThere) {
 }
 
 TEST_F(RedisFaultTest, AnAnswerAfterTheDeadlineTouchesNothingAndNobody) {
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto store = OpenWell(proxy_.url());
   const size_t size = 300'000;
   const Bytes late = PayloadOf("late", size);
   const Bytes other = PayloadOf("other", size);
@@ -156,12 +163,12 @@ TEST_F(RedisFaultTest, AnAnswerAfterTheDeadlineTouchesNothingAndNobody) {
 }
 
 TEST_F(RedisFaultTest, ADeadlineInTheMiddleOfAnAnswerGivesTheMemoryBack) {
-  const auto direct = OpenStoreAt(server_.url());
+  const auto direct = OpenWell(server_.url());
   for (const size_t size : {size_t{200'000}, kLarge}) {
     const std::string key = fmt::format("emb_{}", size);
     const Bytes bytes = PayloadOf(key, size);
     Store(*direct, key, bytes);
-    const auto store = OpenStoreAt(proxy_.url());
+    const auto store = OpenWell(proxy_.url());
     ASSERT_TRUE(StatOne(*store, key).found);
     proxy_.bytes_per_second = 1'000'000;
     Bytes memory;
@@ -176,8 +183,8 @@ TEST_F(RedisFaultTest, ADeadlineInTheMiddleOfAnAnswerGivesTheMemoryBack) {
 }
 
 TEST_F(RedisFaultTest, ADeadlineInTheMiddleOfAPutLeavesNoHalfObject) {
-  const auto direct = OpenStoreAt(server_.url());
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto direct = OpenWell(server_.url());
+  const auto store = OpenWell(proxy_.url());
   Store(*store, "emb_warm", PayloadOf("warm", 10));
   for (const size_t size : {size_t{1'000'000}, size_t{20 << 20}}) {
     const std::string key = fmt::format("emb_{}", size);
@@ -205,7 +212,7 @@ TEST_F(RedisFaultTest, ADeadlineInTheMiddleOfAPutLeavesNoHalfObject) {
 }
 
 TEST_F(RedisFaultTest, CancellingEndsACallThatWaits) {
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto store = OpenWell(proxy_.url());
   Store(*store, "emb_x", PayloadOf("x", 100));
   proxy_.swallow_replies = true;
   std::atomic<bool> cancelled = false;
@@ -223,8 +230,28 @@ TEST_F(RedisFaultTest, CancellingEndsACallThatWaits) {
   for (std::thread& caller : callers) caller.join();
 }
 
+TEST_F(RedisFaultTest, ClosingWaitsForCallsOnlyUntilItsDeadline) {
+  const auto store = OpenWell(proxy_.url());
+  Store(*store, "emb_x", PayloadOf("x", 100));
+  proxy_.swallow_replies = true;
+  const int64_t request_bytes = proxy_.request_bytes();
+  std::atomic<bool> cancelled = false;
+  std::thread caller([&] {
+    CallContext context;
+    context.cancelled = &cancelled;
+    Bytes got;
+    EXPECT_EQ(GetOne(*store, "emb_x", 100, &got, context).status.code(), StatusCode::kCancelled);
+  });
+  while (proxy_.request_bytes() == request_bytes) std::this_thread::yield();
+  EXPECT_EQ(store->Close(SteadyClock().Now() + milliseconds(20)).code(),
+            StatusCode::kDeadlineExceeded);
+  cancelled = true;
+  caller.join();
+  EXPECT_TRUE(store->Close(SteadyClock().Now() + seconds(30)).ok());
+}
+
 TEST_F(RedisFaultTest, ASlowServerDelaysNobodyBeyondTheDeadline) {
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto store = OpenWell(proxy_.url());
   const Bytes bytes = PayloadOf("x", kLarge);
   Store(*store, "emb_x", bytes);
   proxy_.bytes_per_second = 1'000'000;
@@ -238,7 +265,7 @@ TEST_F(RedisFaultTest, ASlowServerDelaysNobodyBeyondTheDeadline) {
 }
 
 TEST_F(RedisFaultTest, RepliesInPiecesOfAFewBytesAreWhole) {
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto store = OpenWell(proxy_.url());
   const Bytes bytes = PayloadOf("x", 3000);
   Store(*store, "emb_x", bytes);
   for (const int64_t piece : {1, 2, 3, 7, 48, 57}) {
@@ -248,8 +275,8 @@ TEST_F(RedisFaultTest, RepliesInPiecesOfAFewBytesAreWhole) {
 }
 
 TEST_F(RedisFaultTest, ConnectionsThatAreResetAllTheTimeGiveWholeObjectsOrFailures) {
-  const auto direct = OpenStoreAt(server_.url());
-  const auto store = OpenStoreAt(proxy_.url());
+  const auto direct = OpenWell(server_.url());
+  const auto store = OpenWell(proxy_.url());
   std::vector<Bytes> payloads;
   for (size_t i = 0; i < 8; ++i) {
     payloads.push_back(PayloadOf(fmt::format("reset_{}", i), i % 2 == 0 ? 40'000 : kLarge));
@@ -285,7 +312,7 @@ TEST_F(RedisFaultTest, ConnectionsThatAreResetAllTheTimeGiveWholeObjectsOrFailur
 }
 
 TEST_F(RedisFaultTest, APausedServerTimesOutAndServesAgain) {
-  const auto store = OpenStoreAt(server_.url());
+  const auto store = OpenWell(server_.url());
   const Bytes bytes = PayloadOf("x", 200'000);
   Store(*store, "emb_x", bytes);
   server_.Pause();
@@ -316,7 +343,7 @@ TEST_F(RedisFaultTest, AServerThatIsDownAtStartIsNoFailureAndIsUsedOnceItIsUp) {
 }
 
 TEST_F(RedisFaultTest, AServerThatRestartsEmptyHasMisses) {
-  const auto store = OpenStoreAt(server_.url());
+  const auto store = OpenWell(server_.url());
   const Bytes bytes = PayloadOf("x", kLarge);
   Store(*store, "emb_x", bytes);
   server_.Kill();
@@ -332,7 +359,7 @@ TEST_F(RedisFaultTest, AServerThatRestartsEmptyHasMisses) {
 }
 
 TEST_F(RedisFaultTest, AnIdleStoreNoticesThatItsServerDiedAndCameBack) {
-  const auto store = OpenStoreAt(server_.url());
+  const auto store = OpenWell(server_.url());
   Store(*store, "emb_x", PayloadOf("x", 10));
   const uint64_t era = store->Era();
   server_.Kill();
@@ -354,7 +381,7 @@ TEST_F(RedisFaultTest, AServerThatHangsUpAtOnceIsNotAskedWithoutPause) {
 }
 
 TEST_F(RedisFaultTest, AKilledServerFailsCallsInFlightAtOnce) {
-  const auto store = OpenStoreAt(server_.url());
+  const auto store = OpenWell(server_.url());
   const Bytes bytes = PayloadOf("x", 8 << 20);
   Store(*store, "emb_x", bytes);
   std::vector<std::thread> readers;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -206,6 +207,21 @@ TEST_F(RedisStoreTest, ValuesOfOthersAreToldAndLeftAlone) {
   EXPECT_TRUE(page->objects.empty());
 }
 
+TEST_F(RedisStoreTest, AGuardedStepThatFailsHoldsUpNoLaterOne) {
+  const auto store = Open();
+  server_.Ask({"RPUSH", "emb_list", "a"});
+  CallContext context;
+  context.deadline = SteadyClock().Now() + std::chrono::seconds(30);
+  const RemoveItem list{.key = "emb_list", .version = {}};
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(store->BatchRemove({&list, 1}, context).at(0).status.code(), StatusCode::kCorruption);
+  }
+  const Bytes bytes = PayloadOf("large", kLarge);
+  const PutResult put = PutOne(*store, "emb_large", bytes, PutMode::kIfAbsent, context);
+  EXPECT_EQ(put.outcome, PutOutcome::kStored) << put.status.ToString();
+  ExpectHit(*store, "emb_large", bytes);
+}
+
 TEST_F(RedisStoreTest, ADamagedValueCanBeReplacedAndRemoved) {
   const auto store = Open();
   const Bytes bytes = PayloadOf("repaired", 500);
@@ -360,6 +376,22 @@ TEST_F(RedisStoreTest, ItDescribesItselfWithoutSecrets) {
   EXPECT_THAT(description, HasSubstr(R"("software":"redis")"));
   EXPECT_THAT(description, HasSubstr(server_.url()));
   EXPECT_THAT(description, testing::Not(HasSubstr("secret")));
+}
+
+TEST_F(RedisStoreTest, AUserWithAPasswordServesOnceTheFileAndTheEnvironmentNameThem) {
+  server_.Ask({"ACL", "SETUSER", "ember", "on", ">s3cret", "~*", "+@all"});
+  server_.Ask({"ACL", "SETUSER", "default", "resetpass", "off"});
+  const std::string path = server_.folder() + "/password";
+  std::ofstream(path) << "s3cret\n";
+  const auto by_file = Open(R"(,"username":"ember","password_file":")" + path + R"(")");
+  setenv("EMBERCACHE_REDIS_USERNAME", "ember", 1);
+  setenv("EMBERCACHE_REDIS_PASSWORD", "s3cret", 1);
+  const auto by_environment = Open();
+  unsetenv("EMBERCACHE_REDIS_USERNAME");
+  unsetenv("EMBERCACHE_REDIS_PASSWORD");
+  const Bytes bytes = PayloadOf("x", kLarge);
+  Put(*by_file, "emb_x", bytes);
+  ExpectHit(*by_environment, "emb_x", bytes);
 }
 
 TEST_F(RedisStoreTest, AWrongPasswordIsToldAndIsNoFailureOfTheStart) {

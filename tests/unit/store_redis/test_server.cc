@@ -4,16 +4,20 @@
 #include <hiredis/hiredis.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
 #include "src/store/redis/redis_store.h"
@@ -53,18 +57,30 @@ WitnessReply Convert(const redisReply& reply) {
 }  // namespace
 
 uint16_t FreePort() {
+  // Below the ports that the kernel gives to outgoing connections, so that none of those takes the
+  // port of a server that restarts. A Cluster's servers use the port 10000 higher, too.
+  constexpr uint16_t kFirst = 20000, kLast = 22767;
+  static std::random_device random;
   for (;;) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const auto port = static_cast<uint16_t>(kFirst + random() % (kLast - kFirst + 1));
+    // A name that only one process at a time can have, until it ends: its mark on the port.
+    const int mark = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const std::string text = "embercache-test-port-" + std::to_string(port);
+    text.copy(name.sun_path + 1, text.size());
+    const auto name_length =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    const bool ours = bind(mark, reinterpret_cast<sockaddr*>(&name), name_length) == 0;
+    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                       getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-    close(fd);
-    const uint16_t port = ntohs(address.sin_port);
-    // A Cluster's servers use the port 10000 higher, too.
-    if (bound && port < 55000) return port;
+    const bool unused = bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(probe);
+    if (ours && unused) return port;
+    close(mark);
   }
 }
 
@@ -258,6 +274,17 @@ std::unique_ptr<EmbeddingStore> OpenStore(const std::string& json) {
   auto store = CreateRedisStore(config);
   if (!store.ok()) Fail(store.status().ToString());
   return std::move(store).value();
+}
+
+void WaitForAllConnections(const EmbeddingStore& store) {
+  for (;;) {
+    const auto description = nlohmann::json::parse(store.DescribeJson());
+    if (description.at("open_connections") ==
+        description.at("connections_a_server").get<size_t>() * description.at("servers").size()) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 std::unique_ptr<EmbeddingStore> OpenStoreAt(const std::string& url) {

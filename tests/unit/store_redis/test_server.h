@@ -19,7 +19,8 @@ namespace embercache::redis {
 
 enum class Software : uint8_t { kRedis, kValkey };
 
-// A port of 127.0.0.1 that nothing listens on now.
+// A port of 127.0.0.1 that nothing listens on now, and that no other test gets while this process
+// lives.
 uint16_t FreePort();
 
 // What the witness (hiredis) read.
@@ -99,5 +100,8 @@ class TestCluster {
 std::unique_ptr<EmbeddingStore> OpenStore(const std::string& json);
 // The same on a URL alone.
 std::unique_ptr<EmbeddingStore> OpenStoreAt(const std::string& url);
+// Returns once the store has all its connections, to all servers that it knows: what happens to
+// connections from then on is a test's own doing. The test's time limit ends it otherwise.
+void WaitForAllConnections(const EmbeddingStore& store);
 
 }  // namespace embercache::redis
