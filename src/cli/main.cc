@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "src/cli/commands.h"
 #include "src/cli/exit_code.h"
@@ -21,7 +23,9 @@ int main(int argc, char** argv) {
   CLI::App app("A shared cache for the embeddings of multimodal encoders", "embercache");
   app.require_subcommand(1);
   int exit_code = embercache::kExitFine;
-  embercache::AddServeCommand(app, &exit_code);
+  const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
+  embercache::AddServeCommand(app, arguments, &exit_code);
+  embercache::AddConfigCommand(app, &exit_code);
   embercache::AddVersionCommand(app, &exit_code);
   if (argc > 1 && IsUnknownCommand(app, argv[1])) {
     fmt::print(stderr, "embercache: there is no command '{}'; see embercache --help\n", argv[1]);

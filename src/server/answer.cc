@@ -99,7 +99,7 @@ double Preference(std::string_view accept, std::string_view type) {
     range.remove_prefix(std::min(range.find_first_not_of(" \t"), range.size()));
     if (!range.starts_with(type)) continue;
     range.remove_prefix(type.size());
-    if (range.empty() || range.find_first_not_of(" \t") == std::string_view::npos) return 1;
+    if (!range.empty() && range.front() != ';' && range.front() != ' ') continue;
     const size_t q = range.find("q=");
     if (q == std::string_view::npos) return 1;
     double value = 1;

@@ -39,8 +39,7 @@ HttpServerOptions HttpOptions(const EncodeServerOptions& options) {
   http.host = options.host;
   http.port = options.port;
   http.threads = Cores() > 4 ? 2 : 1;
-  http.max_body_bytes = options.max_body_bytes;
-  http.max_bodies_bytes = std::max(http.max_bodies_bytes, 2 * options.max_body_bytes);
+  http.max_bodies_bytes = std::max(http.max_bodies_bytes, 2 * options.limits.max_body_bytes);
   return http;
 }
 
@@ -70,10 +69,11 @@ std::string_view StoreStateName(const ControllerStats& stats) {
 struct EncodeServer::Impl {
   explicit Impl(EncodeServerOptions server_options)
       : options(std::move(server_options)),
+        limits(options.limits),
         metrics(std::make_shared<Metrics>()),
         background("background", 1),
         workers("work", std::max<size_t>(2, Cores() / 2)),
-        routes(metrics.get(), &background, IsLoopbackHost(options.host)) {}
+        routes(metrics.get(), &background, &limits, IsLoopbackHost(options.host)) {}
 
   Result<std::shared_ptr<const ServedModel>> LoadModel(const ModelSource& source) const;
   Status LoadModels();
@@ -86,6 +86,7 @@ struct EncodeServer::Impl {
   HttpResponse StatsAnswer() const;
 
   const EncodeServerOptions options;
+  LiveLimits limits;
   const std::shared_ptr<Metrics> metrics;
   ThreadPool background;
   ThreadPool workers;
@@ -161,7 +162,7 @@ Status EncodeServer::Impl::MakeController() {
   for (const auto& model : models) {
     controller_options.pools.push_back({model->spec.modality, model->spec.row_bytes()});
   }
-  controller_options.lookup_timeout = options.lookup_timeout;
+  controller_options.lookup_timeout = options.limits.lookup_timeout;
   controller_options.publish_confirm = PublishConfirm(options.backend);
   if (options.progress) {
     controller_options.progress = [this](const std::string& pool, uint64_t done, uint64_t total) {
@@ -206,6 +207,7 @@ HttpResponse EncodeServer::Impl::ReadyAnswer() const {
 HttpResponse EncodeServer::Impl::StatsAnswer() const {
   HttpResponse response;
   response.text = StatsJson({.options = &options,
+                             .limits = limits.Get(),
                              .models = models,
                              .cache = controller->Stats(),
                              .store_state = StoreStateName(controller->Stats()),
@@ -218,18 +220,18 @@ void EncodeServer::Impl::OpenRoutes() {
   EncodePipelineOptions pipeline_options;
   pipeline_options.decode_threads = Cores();
   pipeline_options.encode_threads = Cores();
+  pipeline_options.max_batch_items = options.max_batch_items;
+  pipeline_options.max_batch_wait = options.max_batch_wait;
   pipeline = std::make_unique<EncodePipeline>(pipeline_options, metrics);
   collector = std::make_unique<CacheCollector>(controller.get(), pipeline.get());
-  EncodeServiceOptions service_options;
-  service_options.queue_items = options.queue_items;
-  service_options.max_items = options.max_items;
-  service_options.max_media_bytes = options.max_body_bytes;
-  service_options.lookup_timeout = options.lookup_timeout;
-  service_options.request_timeout = options.request_timeout;
-  service_options.media_root = media_root;
-  service = std::make_unique<EncodeService>(
-      service_options, EncodeServiceParts{controller.get(), pipeline.get(), &workers, timer.get(),
-                                          metrics.get(), models});
+  service = std::make_unique<EncodeService>(EncodeServiceParts{.controller = controller.get(),
+                                                               .pipeline = pipeline.get(),
+                                                               .workers = &workers,
+                                                               .timer = timer.get(),
+                                                               .metrics = metrics.get(),
+                                                               .limits = &limits,
+                                                               .media_root = media_root,
+                                                               .models = models});
   routes.Open(
       {.encode =
            [this](std::shared_ptr<HttpExchange> exchange) { service->Handle(std::move(exchange)); },
@@ -242,6 +244,10 @@ EncodeServer::EncodeServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 
 EncodeServer::~EncodeServer() {
   (void)Stop(SteadyClock().Now());
+}
+
+void EncodeServer::SetLimits(const Limits& limits) {
+  impl_->limits.Set(limits);
 }
 
 uint16_t EncodeServer::port() const {
@@ -275,6 +281,7 @@ Status EncodeServer::Load() {
               {"envelope", std::to_string(kEnvelopeVersion)}})
         .Set(1);
   }
+  LOG_INFO("configuration: {}", ConfigurationJson(impl.options, impl.limits.Get()));
   impl.WaitForStore();
   impl.OpenRoutes();
   return Status::Ok();

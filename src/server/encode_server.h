@@ -9,6 +9,7 @@
 
 #include "embercache/clock.h"
 #include "embercache/status.h"
+#include "src/server/limits.h"
 
 namespace embercache {
 
@@ -28,12 +29,10 @@ struct EncodeServerOptions {
   uint64_t pool_bytes = 0;
   std::string tenant_salt;
   uint64_t epoch = 0;
-  Duration lookup_timeout = std::chrono::milliseconds(500);
-  Duration request_timeout = std::chrono::seconds(30);
-  uint64_t queue_items = 96;
-  uint64_t max_items = 64;
-  uint64_t max_body_bytes = uint64_t{64} << 20;
+  Limits limits;
   uint64_t max_pixels = 178'000'000;
+  uint32_t max_batch_items = 1;
+  Duration max_batch_wait{};
   std::string media_root;
   // Called as loading goes on: what is loaded, and how much of it in bytes; may be empty.
   std::function<void(std::string_view stage, uint64_t done, uint64_t total)> progress;
@@ -53,6 +52,9 @@ class EncodeServer {
   // Loads the models, opens the store, makes the host cache; then /ready says so. Fails when the
   // server cannot serve: a model or a local store that cannot be had.
   Status Load();
+
+  // For requests that come from now on. Thread-safe.
+  void SetLimits(const Limits& limits);
 
   // Takes no more requests, finishes those that run and publishes what is queued, until
   // `deadline`. DeadlineExceeded when something had to be left behind: end the process with _exit.

@@ -257,7 +257,7 @@ asio::awaitable<bool> HttpSession::ServeOne() {
 
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& incoming) {
   const auto& parser = incoming.parser;
-  const uint64_t limit = context_->options.max_body_bytes;
+  const uint64_t limit = context_->handler->MaxBodyBytes();
   const auto size = parser.content_length();
   if (size && *size > limit) {
     if (*size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
@@ -311,7 +311,7 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadSizedBody(Incoming
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadChunkedBody(Incoming& incoming) {
   auto& parser = incoming.parser;
   BodyBuffer& body = incoming.request.body;
-  const uint64_t limit = context_->options.max_body_bytes;
+  const uint64_t limit = context_->handler->MaxBodyBytes();
   const TimePoint start = SteadyClock().Now();
   while (!parser.is_done()) {
     const size_t before = body.size();
@@ -397,6 +397,7 @@ asio::awaitable<bool> HttpSession::Send(const HttpRequest& request, HttpResponse
   http::response<PayloadBody> message;
   message.version(11);
   message.result(static_cast<unsigned>(response.status));
+  if (response.status == 503) message.set(http::field::retry_after, "1");
   for (const auto& [name, value] : response.headers) message.set(name, value);
   if (response.status != 204) {
     message.set(http::field::content_type, response.content_type);

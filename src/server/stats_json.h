@@ -14,6 +14,7 @@ namespace embercache {
 
 struct StatsSource {
   const EncodeServerOptions* options;
+  Limits limits;
   std::vector<std::shared_ptr<const ServedModel>> models;
   ControllerStats cache;
   std::string_view store_state;
@@ -23,5 +24,8 @@ struct StatsSource {
 
 // The body of GET /v1/stats: what is in force, what is loaded, how full it is.
 std::string StatsJson(const StatsSource& source);
+
+// What is in force, as a JSON object on one line, without secrets.
+std::string ConfigurationJson(const EncodeServerOptions& options, const Limits& limits);
 
 }  // namespace embercache

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "embercache/status.h"
+
+namespace embercache {
+
+// An option's value, and where it comes from: "flag", "environment", "file" or "default".
+struct Setting {
+  std::string name;  // without dashes: "max_items"
+  std::vector<std::string> values;
+  std::string origin;
+};
+
+// Fills the options of `command` that no flag gave: from the variables EMBERCACHE_<OPTION>, then
+// from the TOML file that its option --config names, whose keys are the options' names. Tells of
+// each option. Invalid names the variable or the key that is wrong or unknown.
+Result<std::vector<Setting>> ResolveSettings(CLI::App& command);
+
+// Variables named EMBERCACHE_… that no option takes.
+std::vector<std::string> UnknownVariables(const CLI::App& command);
+
+}  // namespace embercache
