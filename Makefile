@@ -10,7 +10,10 @@ BACKEND ?= file
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
-CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all
+CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
+# What has threads of its own.
+THREADED_TESTS := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory store store_redis) \
+  tests/conformance/all tests/simulation/all tests/stress/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
 # Lets a second checkout on the machine use what ccache has of the first.
@@ -37,7 +40,7 @@ test: release models-and-media ## unit, conformance and integration tests
 	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
 
 .PHONY: check
-check: check-format check-tree check-asan check-tsan check-thread-safety ## all of the checks below
+check: check-format check-tree check-asan ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files
@@ -51,14 +54,14 @@ check-tree: bootstrap ## layers of src/, headers, no skipped tests, no machine's
 check-asan: bootstrap ## unit and conformance tests under AddressSanitizer and UBSan
 	cmake --preset asan
 	cmake --build --preset asan --target $(CHECKED_TESTS)
-	$(CTEST) --test-dir build/asan --label-regex '^(unit|conformance)$$'
+	$(CTEST) --test-dir build/asan --label-regex '^(unit|conformance|stress)$$'
 
 # ThreadSanitizer cannot map its shadow where the kernel randomises addresses widely: setarch -R.
 .PHONY: check-tsan
-check-tsan: bootstrap ## unit and conformance tests under ThreadSanitizer
+check-tsan: bootstrap ## tests of what has threads under ThreadSanitizer
 	cmake --preset tsan
-	cmake --build --preset tsan --target $(CHECKED_TESTS)
-	setarch -R $(CTEST) --test-dir build/tsan --label-regex '^(unit|conformance)$$'
+	cmake --build --preset tsan --target $(THREADED_TESTS)
+	setarch -R $(CTEST) --test-dir build/tsan --label-regex '^(unit|conformance|stress)$$'
 
 .PHONY: check-thread-safety
 check-thread-safety: bootstrap ## build with clang, its warnings and its thread-safety analysis

@@ -25,6 +25,13 @@ if(EMBERCACHE_SANITIZE)
     target_compile_options(embercache_options INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
+# embercache_sync_points(TARGET): for a library with sync points (src/base/sync_point.h), and for
+# tests that hold threads at them.
+function(embercache_sync_points target)
+  if(EMBERCACHE_SYNC_POINTS)
+    target_compile_definitions(${target} PRIVATE EMBERCACHE_SYNC_POINTS)
+  endif()
+endfunction()
 
 # embercache_library(NAME SOURCES... [DEPS targets...]): one layer of src/.
 function(embercache_library name)

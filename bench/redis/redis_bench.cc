@@ -46,8 +46,7 @@ class Pages {
  public:
   explicit Pages(size_t bytes) : memory_(2 * bytes + kPageBytes, std::byte{7}) {
     for (size_t at = 0; at < bytes; at += kPageBytes) {
-      buffers_.push_back(
-          std::span(memory_).subspan(2 * at, std::min(kPageBytes, bytes - at)));
+      buffers_.push_back(std::span(memory_).subspan(2 * at, std::min(kPageBytes, bytes - at)));
     }
     sources_.assign(buffers_.begin(), buffers_.end());
   }
@@ -86,7 +85,9 @@ struct Shape {
   size_t batch;
 };
 
-std::string KeyOf(size_t item) { return fmt::format("emb_{:064x}", item); }
+std::string KeyOf(size_t item) {
+  return fmt::format("emb_{:064x}", item);
+}
 
 // One way to move objects. Each call moves one batch.
 class Contender {
@@ -366,8 +367,8 @@ int Main(int argc, char** argv) {
   contenders.push_back(std::make_unique<Ours>(port, false));
   contenders.push_back(std::make_unique<Ours>(port, true));
   fmt::print("op\tKiB\tbatch\tclient\tGB/s\tCPU s/GiB\n");
-  const Shape shapes[] = {{256 * kKiB, 1}, {kMiB, 1}, {4 * kMiB, 1}, {16 * kMiB, 1},
-                          {256 * kKiB, 4}, {kMiB, 4}};
+  const Shape shapes[] = {{256 * kKiB, 1}, {kMiB, 1},       {4 * kMiB, 1},
+                          {16 * kMiB, 1},  {256 * kKiB, 4}, {kMiB, 4}};
   for (const Shape& shape : shapes) {
     for (auto& contender : contenders) contender->Prepare(shape);
     for (const bool get : {true, false}) Compare(contenders, shape, get, rounds);
@@ -378,4 +379,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace embercache
 
-int main(int argc, char** argv) { return embercache::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return embercache::Main(argc, argv);
+}

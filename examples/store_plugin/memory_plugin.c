@@ -53,7 +53,7 @@ static size_t find(const memory_store* store, embercache_bytes key, int* found) 
   return low;
 }
 
-static void fail(embercache_result* result, embercache_code code, const char* message) {
+static void fail(embercache_result* result, int32_t code, const char* message) {
   result->outcome = EMBERCACHE_FAILED;
   result->code = code;
   snprintf(result->message, sizeof result->message, "%s", message);

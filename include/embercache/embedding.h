@@ -5,11 +5,11 @@
 #include <span>
 #include <string>
 
+#include "embercache/buffer.h"
 #include "embercache/digest.h"
 #include "embercache/dtype.h"
 #include "embercache/key.h"
 #include "embercache/status.h"
-#include "embercache/store.h"
 
 namespace embercache {
 

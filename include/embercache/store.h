@@ -10,14 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "embercache/buffer.h"
 #include "embercache/clock.h"
 #include "embercache/status.h"
 
 namespace embercache {
-
-// Memory that a store reads from or writes to. Borrowed for the length of the call.
-using ConstBuffer = std::span<const std::byte>;
-using MutableBuffer = std::span<std::byte>;
 
 // The longest key.
 inline constexpr size_t kMaxKeyBytes = 512;
@@ -132,14 +129,6 @@ struct StoreHealth {
   StoreState state = StoreState::kStarting;
   // For people: what it is connected to, or what is wrong.
   std::string detail;
-};
-
-// A region of memory that later calls' buffers lie in.
-struct BufferRegion {
-  MutableBuffer memory;
-  // The memfd behind the region, for backends that share it with another process; -1 without one.
-  int fd = -1;
-  uint64_t fd_offset = 0;
 };
 
 // A shared store of opaque objects under key texts. Namespaces, envelopes and verification are

@@ -1,5 +1,4 @@
-#ifndef EMBERCACHE_STORE_PLUGIN_H_
-#define EMBERCACHE_STORE_PLUGIN_H_
+#pragma once
 
 /*
  * A store backend as a shared object, in C or in any language that can speak C. docs/plugins.md is
@@ -161,5 +160,3 @@ const embercache_store_plugin_table* embercache_store_plugin(void);
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-
-#endif /* EMBERCACHE_STORE_PLUGIN_H_ */

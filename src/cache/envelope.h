@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
+#include "embercache/buffer.h"
 #include "embercache/embedding.h"
 #include "embercache/status.h"
-#include "embercache/store.h"
 
 namespace embercache {
 

@@ -2,8 +2,8 @@
 
 #include <span>
 
+#include "embercache/buffer.h"
 #include "embercache/dtype.h"
-#include "embercache/store.h"
 
 namespace embercache {
 

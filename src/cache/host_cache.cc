@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "src/base/sync_point.h"
+
 // Invariants, checked by CheckInvariants:
 // - an entry is filling (owned by one claim, no pins, in no policy) or ready;
 // - a policy holds exactly the indexed ready entries of its pool without pins;
@@ -250,6 +252,7 @@ bool HostCache::EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, D
 bool HostCache::AllocateEvicting(PoolState& state, uint32_t pages, uint32_t trailers,
                                  PageList* memory) {
   for (;;) {
+    SYNC_POINT("host: before eviction step");
     Dead dead;
     bool evicted = false;
     {
@@ -339,6 +342,7 @@ Result<Pin> HostCache::Commit(CacheEntry* entry, uint64_t tokens, std::string me
   entry->block->Seal(
       {.key = entry->key, .spec = entry->spec, .tokens = tokens, .metadata = std::move(metadata)},
       from_store);
+  SYNC_POINT("host: sealed");
   std::vector<CacheEntry::Waiting> waiters;
   std::vector<Pin> pins;
   std::unique_ptr<CacheEntry> dead;
@@ -367,6 +371,7 @@ Result<Pin> HostCache::Commit(CacheEntry* entry, uint64_t tokens, std::string me
       entry->uses = static_cast<uint32_t>(waiters.size());
     }
   }
+  SYNC_POINT("host: before waiters");
   for (size_t i = 0; i < waiters.size(); ++i) waiters[i].waiter(std::move(pins[i]));
   return own;
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "src/base/log.h"
+#include "src/base/sync_point.h"
 #include "src/cache/controller_impl.h"
 
 // Invariants: each item is answered once, outside the lock. An item is local (answered at once),
@@ -105,8 +106,10 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
   }
 
   void StartTimer(std::vector<Joined> joined, TimePoint wait_deadline) {
+    SYNC_POINT("lookup: before wait timer");
     wait_timer_ = impl_->timer->Schedule(
         wait_deadline, [self = shared_from_this(), joined = std::move(joined)] {
+          SYNC_POINT("lookup: wait deadline");
           for (const Joined& item : joined) {
             const EmbeddingKey& key = self->items_[item.index].key;
             if (!self->impl_->cache->CancelWait(key, item.ticket)) continue;

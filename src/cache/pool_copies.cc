@@ -1,10 +1,12 @@
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "src/cache/controller_impl.h"
 
 // Copies between the pool and memory of the caller's. A copy owns the claim or the pin it works on,
-// so an entry never stays filling because a handle was lost.
+// so an entry never stays filling because a handle was lost; one that is never run, since the
+// executor has stopped, has failed.
 
 namespace embercache {
 
@@ -36,6 +38,26 @@ class CopyOperation {
 };
 
 namespace {
+
+// One item of an operation; without Finish it has failed.
+class CopyPart {
+ public:
+  CopyPart(std::shared_ptr<CopyOperation> operation, size_t index)
+      : operation_(std::move(operation)), index_(index) {}
+  ~CopyPart() {
+    if (operation_) Finish(CopyOutcome::kFailed, {});
+  }
+  CopyPart(const CopyPart&) = delete;
+  CopyPart& operator=(const CopyPart&) = delete;
+
+  void Finish(CopyOutcome outcome, Pin pin) {
+    std::exchange(operation_, nullptr)->Finish(index_, outcome, std::move(pin));
+  }
+
+ private:
+  std::shared_ptr<CopyOperation> operation_;
+  const size_t index_;
+};
 
 void CopyIn(ConstBuffer from, std::span<const MutableBuffer> to) {
   for (MutableBuffer buffer : to) {
@@ -73,14 +95,11 @@ CopyHandle EmbeddingCacheController::StoreToPoolAsync(const EmbeddingSpec& spec,
     }
     // std::function wants copyable captures.
     auto claim = std::make_shared<Claim>(std::move(found.claim));
-    impl_->copies->Post([operation, i, claim, item = std::move(item)]() mutable {
+    auto part = std::make_shared<CopyPart>(operation, i);
+    impl_->copies->Post([part, claim, item = std::move(item)]() mutable {
       CopyIn(item.rows, claim->buffers());
       Result<Pin> pin = claim->Commit(item.tokens, std::move(item.metadata));
-      if (pin.ok()) {
-        operation->Finish(i, CopyOutcome::kCopied, *std::move(pin));
-      } else {
-        operation->Finish(i, CopyOutcome::kFailed, {});
-      }
+      if (pin.ok()) part->Finish(CopyOutcome::kCopied, *std::move(pin));
     });
   }
   return operation;
@@ -90,19 +109,20 @@ CopyHandle EmbeddingCacheController::LoadToDeviceAsync(const EmbeddingKey& key,
                                                        MutableBuffer destination,
                                                        std::shared_ptr<const void> owner) {
   auto operation = std::make_shared<CopyOperation>(1);
+  auto part = std::make_shared<CopyPart>(operation, 0);
   auto pin = std::make_shared<Pin>(impl_->cache->TryPin(key));
   if (!*pin || pin->info().payload_bytes() != destination.size()) {
-    operation->Finish(0, *pin ? CopyOutcome::kFailed : CopyOutcome::kMissing, {});
+    part->Finish(*pin ? CopyOutcome::kFailed : CopyOutcome::kMissing, {});
     return operation;
   }
-  impl_->copies->Post([operation, pin, destination, owner = std::move(owner)] {
+  impl_->copies->Post([part, pin, destination, owner = std::move(owner)] {
     MutableBuffer rest = destination;
     for (ConstBuffer buffer : pin->buffers()) {
       std::memcpy(rest.data(), buffer.data(), buffer.size());
       rest = rest.subspan(buffer.size());
     }
     pin->Release();
-    operation->Finish(0, CopyOutcome::kCopied, {});
+    part->Finish(CopyOutcome::kCopied, {});
   });
   return operation;
 }

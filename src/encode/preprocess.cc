@@ -94,16 +94,15 @@ class TensorWriter {
     }
   }
 
-  // Row `row` of the resized and cropped picture, along the stored axes: 4 bytes a pixel.
-  void Write(uint32_t row, std::span<const uint8_t> pixels) {
-    const size_t count = pixels.size() / 4;
+  // Row `row` of the resized and cropped picture, along the stored axes.
+  void Write(uint32_t row, PlanarRow pixels) {
     const uint32_t rows = turn_.transpose ? x_.end - x_.begin : y_.end - y_.begin;
     const uint32_t line = turn_.mirror_y ? rows - 1 - row : row;
     const size_t width = x_.out;
     size_t at = turn_.transpose ? y_.pad * width + x_.pad + line : (y_.pad + line) * width + x_.pad;
     ptrdiff_t step = turn_.transpose ? static_cast<ptrdiff_t>(width) : 1;
     if (turn_.mirror_x) {
-      at += (count - 1) * static_cast<size_t>(step);
+      at += (size_t{pixels.width()} - 1) * static_cast<size_t>(step);
       step = -step;
     }
     if (dtype_ == DType::kF32) {
@@ -128,12 +127,13 @@ class TensorWriter {
   }
 
   template <typename Element>
-  void WriteAs(std::span<const uint8_t> pixels, size_t at, ptrdiff_t step) {
+  void WriteAs(PlanarRow pixels, size_t at, ptrdiff_t step) {
     for (size_t channel = 0; channel < 3; ++channel) {
       Element* to = reinterpret_cast<Element*>(data_) + Plane(channel) + at;
       const std::array<uint32_t, 256>& elements = elements_[channel];
-      for (size_t i = channel; i < pixels.size(); i += 4, to += step) {
-        *to = static_cast<Element>(elements[pixels[i]]);
+      const uint8_t* plane = pixels.plane(channel);
+      for (size_t i = 0; i < pixels.width(); ++i, to += step) {
+        *to = static_cast<Element>(elements[plane[i]]);
       }
     }
   }
@@ -150,52 +150,77 @@ class TensorWriter {
 // The last rows of a stream, as many as the longest window down the columns.
 class RowRing {
  public:
-  RowRing(size_t rows, size_t row_bytes) : row_bytes_(row_bytes), bytes_(rows * row_bytes) {
+  RowRing(size_t rows, uint32_t width, uint32_t slack)
+      : width_(width), slack_(slack), bytes_(rows * PlanarRow::Bytes(width, slack)) {
     rows_.reserve(rows);
   }
-  std::span<uint8_t> Row(size_t row) {
-    const size_t slots = bytes_.size() / row_bytes_;
-    return {bytes_.data() + row % slots * row_bytes_, row_bytes_};
+  PlanarRow Row(size_t row) {
+    const size_t bytes = PlanarRow::Bytes(width_, slack_);
+    return {bytes_.data() + row % (bytes_.size() / bytes) * bytes, width_, slack_};
   }
   std::span<const uint8_t* const> Rows(const AxisWeights::Window& window) {
     rows_.clear();
-    for (uint32_t i = 0; i < window.count; ++i) rows_.push_back(Row(window.first + i).data());
+    for (uint32_t i = 0; i < window.count; ++i) {
+      rows_.push_back(Row(window.first + i).bytes().data());
+    }
     return rows_;
   }
 
  private:
-  size_t row_bytes_;
+  uint32_t width_;
+  uint32_t slack_;
   std::vector<uint8_t> bytes_;
   std::vector<const uint8_t*> rows_;
 };
 
-// `along` and `down` are the resizes along the stored rows and down the stored columns.
-Status Stream(ImageSource& source, const AxisWeights& along, const AxisWeights& down,
-              bool down_first, TensorWriter& writer) {
-  std::vector<uint8_t> stored(size_t{4} * source.width());
-  std::vector<uint8_t> finished(size_t{4} * along.size());
-  std::vector<uint8_t> column_pass(down_first ? stored.size() : 0);
-  RowRing ring(down.longest(), down_first ? stored.size() : finished.size());
-  uint32_t done = 0;
-  for (uint32_t y = 0; y < source.height(); ++y) {
-    const std::span<uint8_t> row = down_first ? ring.Row(y) : std::span(stored);
-    EMBERCACHE_RETURN_IF_ERROR(source.ReadRow(row));
-    // Rows that no window needs are read all the same: the picture may be broken further down.
-    if (done == down.size() || y < down[done].first) continue;
-    if (!down_first) ResampleRow(along, row, ring.Row(y));
-    for (; done < down.size() && down[done].first + down[done].count <= y + 1; ++done) {
-      const AxisWeights::Window window = down[done];
-      if (down_first) {
-        ResampleColumns(window, ring.Rows(window), column_pass);
-        ResampleRow(along, column_pass, finished);
+// Both passes. `along` and `down` are the resizes along the stored rows and down the columns.
+class Passes {
+ public:
+  Passes(uint32_t width, const AxisWeights& along, const AxisWeights& down, bool down_first)
+      : along_(along),
+        down_(down),
+        down_first_(down_first),
+        slack_(8 * along.groups()),
+        stored_bytes_(PlanarRow::Bytes(width, slack_)),
+        finished_bytes_(PlanarRow::Bytes(along.size(), slack_)),
+        stored_(stored_bytes_.data(), width, slack_),
+        finished_(finished_bytes_.data(), along.size(), slack_),
+        ring_(down.longest(), down_first ? width : along.size(), slack_) {}
+
+  // Takes row `y` of the picture, and gives the writer every row that is now complete.
+  // REQUIRES: called for each row in order.
+  void Take(uint32_t y, std::span<const uint8_t> rgba, TensorWriter& writer) {
+    if (done_ == down_.size() || y < down_[done_].first) return;
+    if (down_first_) {
+      kernel_.split(rgba, ring_.Row(y));
+    } else {
+      kernel_.split(rgba, stored_);
+      kernel_.row(along_, stored_, ring_.Row(y));
+    }
+    for (; done_ < down_.size() && down_[done_].first + down_[done_].count <= y + 1; ++done_) {
+      if (down_first_) {
+        kernel_.columns(down_, done_, ring_.Rows(down_[done_]), stored_.bytes());
+        kernel_.row(along_, stored_, finished_);
       } else {
-        ResampleColumns(window, ring.Rows(window), finished);
+        kernel_.columns(down_, done_, ring_.Rows(down_[done_]), finished_.bytes());
       }
-      writer.Write(done, finished);
+      writer.Write(done_, finished_);
     }
   }
-  return Status::Ok();
-}
+
+ private:
+  const ResampleKernel& kernel_ = FastestKernel();
+  const AxisWeights& along_;
+  const AxisWeights& down_;
+  const bool down_first_;
+  const uint32_t slack_;
+  std::vector<uint8_t> stored_bytes_;
+  std::vector<uint8_t> finished_bytes_;
+  PlanarRow stored_;
+  PlanarRow finished_;
+  RowRing ring_;
+  uint32_t done_ = 0;  // windows down the columns that are complete
+};
 
 // transformers: the long side is cut to an integer, by way of a double.
 ImageSize ShortestEdge(ImageSize image, uint32_t edge) {
@@ -293,7 +318,14 @@ Status Preprocessor::Run(ImageSource& source, PreparedItem& item) const {
   TensorWriter writer(item, dtype_, x, y, turn, elements_, settings_.flip_channel_order);
   if (x.pad > 0 || y.pad > 0) writer.FillPadding();
   const bool down_first = VerticalFirst(x, y) != turn.transpose;
-  return Stream(source, along, down, down_first, writer);
+  Passes passes(source.width(), along, down, down_first);
+  std::vector<uint8_t> row(size_t{4} * source.width());
+  for (uint32_t i = 0; i < source.height(); ++i) {
+    // Rows that no window needs are read all the same: the picture may be broken further down.
+    EMBERCACHE_RETURN_IF_ERROR(source.ReadRow(row));
+    passes.Take(i, row, writer);
+  }
+  return Status::Ok();
 }
 
 }  // namespace embercache

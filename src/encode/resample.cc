@@ -9,7 +9,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <cstring>
+#include <cstdlib>
+#include <limits>
 #include <numbers>
 
 namespace embercache {
@@ -75,6 +76,7 @@ uint8_t Clip(int32_t sum) {
 AxisWeights::AxisWeights(Filter filter, uint32_t in, uint32_t out, uint32_t begin, uint32_t end,
                          bool reversed) {
   assert(in >= 1 && begin < end && end <= out);
+  firsts_.reserve(end - begin);
   spans_.reserve(end - begin);
   if (in == out) {
     constexpr double kWhole = 1;
@@ -85,6 +87,7 @@ AxisWeights::AxisWeights(Filter filter, uint32_t in, uint32_t out, uint32_t begi
     AddFiltered(filter, in, out, begin, end);
   }
   if (reversed) Reverse(in);
+  SplitWeights();
 }
 
 void AxisWeights::AddNearest(uint32_t in, uint32_t out, uint32_t begin, uint32_t end) {
@@ -122,47 +125,93 @@ void AxisWeights::AddFiltered(Filter filter, uint32_t in, uint32_t out, uint32_t
 }
 
 void AxisWeights::Append(uint32_t first, std::span<const double> weights) {
-  spans_.push_back({first, static_cast<uint32_t>(weights.size()), weights_.size()});
+  firsts_.push_back(first);
+  spans_.push_back({static_cast<uint32_t>(weights.size()), weights_.size()});
   for (const double weight : weights) weights_.push_back(FixedPoint(weight));
   longest_ = std::max(longest_, spans_.back().count);
 }
 
 void AxisWeights::Reverse(uint32_t in) {
-  for (Span& span : spans_) {
-    span.first = in - span.first - span.count;
-    const auto begin = weights_.begin() + static_cast<ptrdiff_t>(span.offset);
-    std::reverse(begin, begin + span.count);
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    firsts_[i] = in - firsts_[i] - spans_[i].count;
+    const auto begin = weights_.begin() + static_cast<ptrdiff_t>(spans_[i].offset);
+    std::reverse(begin, begin + spans_[i].count);
   }
+  std::reverse(firsts_.begin(), firsts_.end());
   std::reverse(spans_.begin(), spans_.end());
 }
 
-void ResampleRow(const AxisWeights& weights, std::span<const uint8_t> in, std::span<uint8_t> out) {
-  for (uint32_t i = 0; i < weights.size(); ++i) {
-    const AxisWeights::Window window = weights[i];
-    const uint8_t* pixel = in.data() + size_t{4} * window.first;
-    int32_t sums[4] = {kHalf, kHalf, kHalf, kHalf};
-    for (uint32_t x = 0; x < window.count; ++x, pixel += 4) {
-      for (int c = 0; c < 4; ++c) sums[c] += pixel[c] * window.weights[x];
+void AxisWeights::SplitWeights() {
+  int32_t largest = 0;
+  for (const int32_t weight : weights_) largest = std::max(largest, std::abs(weight));
+  while ((largest >> shift_) >= std::numeric_limits<int16_t>::max()) ++shift_;
+  const size_t padded = size_t{8} * groups();
+  high_.resize(padded * spans_.size());
+  low_.resize(high_.size());
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    int32_t above = 0;
+    int32_t below = 0;
+    for (size_t x = 0; x < spans_[i].count; ++x) {
+      const int32_t weight = weights_[spans_[i].offset + x];
+      const int32_t high = (weight + (1 << shift_) / 2) >> shift_;
+      const int32_t low = weight - (high << shift_);
+      high_[i * padded + x] = static_cast<int16_t>(high);
+      low_[i * padded + x] = static_cast<int16_t>(low);
+      (low > 0 ? above : below) += std::abs(low);
     }
-    for (size_t c = 0; c < 4; ++c) out[size_t{4} * i + c] = Clip(sums[c]);
+    errors_.push_back(255 * std::max(above, below));
   }
 }
 
-void ResampleColumns(const AxisWeights::Window& window, std::span<const uint8_t* const> rows,
-                     std::span<uint8_t> out) {
+namespace {
+
+void Split(std::span<const uint8_t> rgba, PlanarRow out) {
+  for (size_t colour = 0; colour < 3; ++colour) {
+    uint8_t* plane = out.plane(colour);
+    for (size_t x = 0; x < out.width(); ++x) plane[x] = rgba[4 * x + colour];
+  }
+}
+
+void Row(const AxisWeights& weights, PlanarRow in, PlanarRow out) {
+  for (uint32_t i = 0; i < weights.size(); ++i) {
+    const AxisWeights::Window window = weights[i];
+    for (size_t colour = 0; colour < 3; ++colour) {
+      const uint8_t* bytes = in.plane(colour) + window.first;
+      int32_t sum = kHalf;
+      for (uint32_t x = 0; x < window.count; ++x) sum += bytes[x] * window.weights[x];
+      out.plane(colour)[i] = Clip(sum);
+    }
+  }
+}
+
+void Columns(const AxisWeights& weights, uint32_t row, std::span<const uint8_t* const> rows,
+             std::span<uint8_t> out) {
+  const AxisWeights::Window window = weights[row];
   // In blocks whose sums stay in the nearest cache.
   constexpr size_t kBlock = 1024;
   int32_t sums[kBlock];
   for (size_t begin = 0; begin < out.size(); begin += kBlock) {
     const size_t length = std::min(kBlock, out.size() - begin);
     std::fill_n(sums, length, kHalf);
-    for (size_t row = 0; row < window.count; ++row) {
-      const uint8_t* in = rows[row] + begin;
-      const int32_t weight = window.weights[row];
+    for (size_t k = 0; k < window.count; ++k) {
+      const uint8_t* in = rows[k] + begin;
+      const int32_t weight = window.weights[k];
       for (size_t i = 0; i < length; ++i) sums[i] += in[i] * weight;
     }
     for (size_t i = 0; i < length; ++i) out[begin + i] = Clip(sums[i]);
   }
+}
+
+}  // namespace
+
+const ResampleKernel& PortableKernel() {
+  static constexpr ResampleKernel kKernel{&Split, &Row, &Columns};
+  return kKernel;
+}
+
+const ResampleKernel& FastestKernel() {
+  static const ResampleKernel& kernel = Avx2Kernel() != nullptr ? *Avx2Kernel() : PortableKernel();
+  return kernel;
 }
 
 }  // namespace embercache

@@ -11,6 +11,7 @@
 
 #include "src/base/log.h"
 #include "src/base/mutex.h"
+#include "src/base/sync_point.h"
 
 // Invariants: a job's `done` is called by whoever is first in Pending::Answer, once, outside the
 // lock; `running` counts jobs given to the executor whose run() has not returned, at most `workers`
@@ -134,6 +135,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
     Status status = Status::DeadlineExceeded("the deadline passed before the store was called");
     const bool abandoned = pending->answered.load() || clock->Now() >= pending->job.deadline;
     if (!abandoned) status = Call(*pending);
+    SYNC_POINT("lane: returned");
     if (pending->timer_id != 0) timer->Cancel(pending->timer_id);
     std::vector<PendingPtr> next;
     bool recovered = false;
@@ -148,6 +150,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
     }
     Start(std::move(next));
     if (recovered && on_recovered) on_recovered();
+    SYNC_POINT("lane: before answer");
     pending->Answer(status, !abandoned);
     pending->job.run = nullptr;  // lets go of what the job owned
     EndAnswering();
@@ -210,6 +213,7 @@ struct TransferLane::State : public std::enable_shared_from_this<TransferLane::S
 
   // The deadline passed: whoever waits is answered, the store call may still be running.
   void Expire(const PendingPtr& pending) EXCLUDES(mutex) {
+    SYNC_POINT("lane: deadline");
     pending->cancelled = true;
     bool was_queued = false;
     {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "embercache/buffer.h"
 #include "embercache/status.h"
-#include "embercache/store.h"
 #include "src/base/mutex.h"
 #include "src/memory/run_allocator.h"
 

@@ -10,7 +10,20 @@
 namespace embercache {
 namespace {
 constexpr uint32_t kBits = 64;
+
+// Bit i is set where bits i to i + count - 1 of `word` are.
+uint64_t RunStarts(uint64_t word, uint32_t count) {
+  if (count > kBits) return 0;
+  for (uint32_t missing = count - 1, known = 1; missing > 0;) {
+    const uint32_t step = std::min(missing, known);
+    word &= word >> step;
+    known += step;
+    missing -= step;
+  }
+  return word;
 }
+
+}  // namespace
 
 RunAllocator::RunAllocator(uint32_t num_pages)
     : num_pages_(num_pages), first_free_(num_pages), free_bits_((num_pages + kBits - 1) / kBits) {}
@@ -28,15 +41,26 @@ uint32_t RunAllocator::FindBit(uint32_t from, bool is_free) const {
   return num_pages_;
 }
 
+// A word at a time, so that holes cost nothing: a run either crosses words, and then begins with
+// the ones at the end of a word, or lies within one.
 bool RunAllocator::FindContiguous(uint32_t count, uint32_t* start) const {
-  uint32_t begin = FindBit(first_free_, true);
-  while (begin < num_pages_ && num_pages_ - begin >= count) {
-    const uint32_t end = FindBit(begin, false);
-    if (end - begin >= count) {
-      *start = begin;
+  uint32_t before = 0;  // free pages right before this word
+  for (uint32_t word_index = first_free_ / kBits; word_index < free_bits_.size(); ++word_index) {
+    const uint64_t word = free_bits_[word_index];
+    const uint32_t first = word_index * kBits;
+    if (before + static_cast<uint32_t>(std::countr_one(word)) >= count) {
+      *start = first - before;
       return true;
     }
-    begin = FindBit(end, true);
+    if (word == ~uint64_t{0}) {
+      before += kBits;
+      continue;
+    }
+    if (const uint64_t starts = RunStarts(word, count)) {
+      *start = first + static_cast<uint32_t>(std::countr_zero(starts));
+      return true;
+    }
+    before = static_cast<uint32_t>(std::countl_one(word));
   }
   return false;
 }

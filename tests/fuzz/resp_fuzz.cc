@@ -109,8 +109,8 @@ std::vector<std::string> HearInPieces(ConstBuffer input, uint32_t seed) {
   Listener listener;
   while (!input.empty() && !listener.broken()) {
     seed = seed * 1664525 + 1013904223;
-    const size_t piece = std::min<size_t>(1 + (seed >> 24) % ((seed >> 16) % 4 == 0 ? 64 : 4),
-                                          input.size());
+    const size_t piece =
+        std::min<size_t>(1 + (seed >> 24) % ((seed >> 16) % 4 == 0 ? 64 : 4), input.size());
     const size_t direct = listener.FeedDirectly(input.first(piece));
     if (direct == 0) listener.Feed(input.first(piece));
     input = input.subspan(direct > 0 ? direct : piece);

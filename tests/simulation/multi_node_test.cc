@@ -7,8 +7,9 @@
 #include <string>
 #include <thread>
 
-#include "embercache/store_factory.h"
 #include "src/base/log.h"
+#include "src/store/file/file_store.h"
+#include "src/store/memory/memory_store.h"
 #include "tests/conformance/temp_folder.h"
 #include "tests/simulation/real_node.h"
 
@@ -19,11 +20,9 @@ class MultiNodeTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     ASSERT_TRUE(SetLogLevel("error").ok());
-    EmbeddingStoreFactory factory;
-    RegisterBuiltinBackends(factory);
-    const bool file = GetParam() == "file";
-    const std::string json = file ? R"({"dir":")" + folder_.path() + R"("})" : "{}";
-    store_ = factory.CreateBackend(GetParam(), {.json = json}).value();
+    store_ = GetParam() == "file"
+                 ? CreateFileStore({.json = R"({"dir":")" + folder_.path() + R"("})"}).value()
+                 : CreateMemoryStore({}).value();
     // Nodes close the shared store only when nobody else has it.
     a_ = std::make_unique<RealNode>(store_);
     b_ = std::make_unique<RealNode>(store_);

@@ -22,6 +22,9 @@ class GlobalCacheFixture : public testing::Test {
  protected:
   GlobalCacheFixture() { Make({}); }
 
+  // A task that never ran keeps its lane, and the lane the tasks.
+  void TearDown() override { Settle(); }
+
   // Everything anew, the store too.
   void Make(GlobalCacheOptions options) {
     memory_ = CreateMemoryStore({.clock = &clock_}).value();

@@ -10,12 +10,13 @@
 
 namespace embercache {
 
-// A store in front of another one that shows a test each answer before it is given, and lets it
-// change them. Hooks are set before the first call.
+// A store in front of another one that stops in a test's hook before each call, and shows the test
+// each answer before it is given, to change it. Hooks are set before the first call.
 class HookStore final : public EmbeddingStore {
  public:
   explicit HookStore(std::shared_ptr<EmbeddingStore> inner) : inner_(std::move(inner)) {}
 
+  std::function<void()> before;
   std::function<void(std::vector<StatResult>&)> on_stat;  // of exists too
   std::function<void(std::vector<GetResult>&)> on_get;
   std::function<void(std::vector<PutResult>&)> on_put;
@@ -26,33 +27,37 @@ class HookStore final : public EmbeddingStore {
   std::string_view name() const override { return inner_->name(); }
   std::vector<StatResult> BatchStat(std::span<const std::string_view> keys,
                                     const CallContext& context) override {
-    ++stats;
+    Enter(stats);
     return Show(inner_->BatchStat(keys, context), on_stat);
   }
   std::vector<StatResult> BatchIsExist(std::span<const std::string_view> keys,
                                        const CallContext& context) override {
-    ++stats;
+    Enter(stats);
     return Show(inner_->BatchIsExist(keys, context), on_stat);
   }
   std::vector<GetResult> BatchGetIntoMultiBuffers(std::span<const GetItem> items,
                                                   const CallContext& context) override {
-    ++gets;
+    Enter(gets);
     return Show(inner_->BatchGetIntoMultiBuffers(items, context), on_get);
   }
   std::vector<PutResult> BatchPutFromMultiBuffers(std::span<const PutItem> items,
                                                   const CallContext& context) override {
-    ++puts;
+    Enter(puts);
     return Show(inner_->BatchPutFromMultiBuffers(items, context), on_put);
   }
   std::vector<RemoveResult> BatchRemove(std::span<const RemoveItem> items,
                                         const CallContext& context) override {
-    ++removes;
+    Enter(removes);
     return Show(inner_->BatchRemove(items, context), on_remove);
   }
   StoreHealth Health() override { return inner_->Health(); }
   Status Close(TimePoint deadline) override { return inner_->Close(deadline); }
 
  private:
+  void Enter(std::atomic<int>& calls) {
+    ++calls;
+    if (before) before();
+  }
   template <typename Results>
   static Results Show(Results results, const std::function<void(Results&)>& hook) {
     if (hook) hook(results);

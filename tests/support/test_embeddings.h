@@ -3,6 +3,7 @@
 // Embeddings whose bytes say whose they are, so that any reader can check any bytes.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -40,31 +41,52 @@ inline std::shared_ptr<PagePool> TestPool(uint64_t pages, std::string name = "vi
       .value();
 }
 
-// The word at `index` of the embedding `tag`; two of them are finite floats.
-inline uint64_t TestWord(uint64_t tag, uint64_t index) {
-  uint64_t x = tag * 0x9e3779b97f4a7c15ULL + index + 1;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return (x ^ (x >> 31)) & 0xbfffffffbfffffffULL;
-}
+// The rows of the embedding `tag`: finite floats that differ from those of any other tag, and from
+// row to row.
+class TestRows {
+ public:
+  explicit TestRows(uint64_t tag) : tag_(tag) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] = Word(i);
+  }
+  // Valid until the next call.
+  ConstBuffer Row(uint64_t index) {
+    words_[0] = Word(words_.size() + index);
+    return std::as_bytes(std::span(words_));
+  }
+
+ private:
+  uint64_t Word(uint64_t index) const {
+    uint64_t x = tag_ * 0x9e3779b97f4a7c15ULL + index + 1;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return (x ^ (x >> 31)) & 0xbfffffffbfffffffULL;
+  }
+
+  const uint64_t tag_;
+  std::array<uint64_t, kTestRowBytes / 8> words_;
+};
 
 inline void FillWith(uint64_t tag, std::span<const MutableBuffer> buffers) {
+  TestRows rows(tag);
   uint64_t index = 0;
   for (const MutableBuffer& buffer : buffers) {
-    for (size_t at = 0; at + 8 <= buffer.size(); at += 8) {
-      const uint64_t word = TestWord(tag, index++);
-      std::memcpy(buffer.data() + at, &word, 8);
+    for (size_t at = 0; at < buffer.size(); at += kTestRowBytes) {
+      std::memcpy(buffer.data() + at, rows.Row(index++).data(),
+                  std::min<size_t>(kTestRowBytes, buffer.size() - at));
     }
   }
 }
 
-// Whether the buffers hold exactly the first words of the embedding `tag`.
+// Whether the buffers hold exactly the first rows of the embedding `tag`.
 inline bool Holds(uint64_t tag, std::span<const ConstBuffer> buffers) {
+  TestRows rows(tag);
   uint64_t index = 0;
   for (const ConstBuffer& buffer : buffers) {
-    for (size_t at = 0; at + 8 <= buffer.size(); at += 8) {
-      const uint64_t word = TestWord(tag, index++);
-      if (std::memcmp(buffer.data() + at, &word, 8) != 0) return false;
+    for (size_t at = 0; at < buffer.size(); at += kTestRowBytes) {
+      if (std::memcmp(buffer.data() + at, rows.Row(index++).data(),
+                      std::min<size_t>(kTestRowBytes, buffer.size() - at)) != 0) {
+        return false;
+      }
     }
   }
   return true;
@@ -72,6 +94,7 @@ inline bool Holds(uint64_t tag, std::span<const ConstBuffer> buffers) {
 
 // Whether the pin is of the embedding `tag` with so many rows.
 inline bool Holds(uint64_t tag, const Pin& pin, uint64_t tokens) {
+  if (!pin) return false;
   uint64_t bytes = 0;
   for (const ConstBuffer& buffer : pin.buffers()) bytes += buffer.size();
   return pin.info().key == TestKey(tag) && pin.info().tokens == tokens &&

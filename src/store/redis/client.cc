@@ -1,8 +1,8 @@
 #include "src/store/redis/client.h"
 
 // Invariants: the reactor is used by the thread that set driven_, or by the one that the part was
-// passed to; a call that is not finished is either the driver's own, or its thread waits in WaitFor,
-// so that there is always somebody to pass the part to.
+// passed to; a call that is not finished is either the driver's own, or its thread waits in
+// WaitFor, so that there is always somebody to pass the part to.
 
 #include <sys/epoll.h>
 
@@ -36,12 +36,15 @@ Client::Client(std::unique_ptr<Reactor> reactor) : reactor_(std::move(reactor)) 
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  MutexLock lock(join_mutex_);
   watcher_ = std::thread([this] { Watch(); });
   pthread_setname_np(watcher_.native_handle(), "ec-redis");
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Client::~Client() { Stop(); }
+Client::~Client() {
+  Stop();
+}
 
 Result<std::unique_ptr<Client>> Client::Create(const RedisConfig& config, const Clock& clock) {
   EMBERCACHE_RETURN_IF_ERROR(AddressesWithoutLookup(config.endpoint).status());
@@ -56,7 +59,7 @@ Result<std::unique_ptr<Client>> Client::Create(const RedisConfig& config, const 
   return std::unique_ptr<Client>(new Client(std::move(reactor)));
 }
 
-void Client::Run(std::span<Request* const> requests, const CallContext& context) {
+void Client::Run(std::span<Request* const> requests, const CallContext& context) noexcept {
   if (requests.empty()) return;
   static std::atomic<uint64_t> next_id{1};
   Call call;
@@ -131,8 +134,8 @@ void Client::PassOn() {
   }
   driven_ = false;
   const Duration until_due = reactor_->next_due() - reactor_->clock().Now();
-  const TimePoint look = SteadyClock().Now() + (reactor_->busy() ? Duration(0)
-                                                                 : std::min(kWatchPause, until_due));
+  const TimePoint look =
+      SteadyClock().Now() + (reactor_->busy() ? Duration(0) : std::min(kWatchPause, until_due));
   // Where nothing is under way, the watcher wakes by itself.
   if (look < std::exchange(next_look_, look) || stopped_) part_changed_.NotifyAll();
 }
@@ -157,7 +160,9 @@ void Client::Watch() {
   }
 }
 
-ClientState Client::state() const { return reactor_->state(); }
+ClientState Client::state() const {
+  return reactor_->state();
+}
 
 void Client::Stop() {
   {
@@ -166,6 +171,7 @@ void Client::Stop() {
     reactor_->inbox().Stop();
     part_changed_.NotifyAll();
   }
+  MutexLock lock(join_mutex_);
   if (watcher_.joinable()) watcher_.join();
 }
 

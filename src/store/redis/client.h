@@ -44,12 +44,13 @@ class Client {
 
   // Sends all requests, and returns when each has its answer or its status: by the deadline, plus
   // what it takes to detach the requests' memory from their connections. A request that was on a
-  // connection that broke is sent once more.
-  void Run(std::span<Request* const> requests, const CallContext& context);
+  // connection that broke is sent once more. Ends the process where there is no memory for its own
+  // notes, since others' requests may be in its hands.
+  void Run(std::span<Request* const> requests, const CallContext& context) noexcept;
 
   ClientState state() const;
 
-  // Answers all requests with Cancelled, now and from now on. Idempotent; not from two threads.
+  // Answers all requests with Cancelled, now and from now on. Idempotent.
   void Stop();
 
  private:
@@ -67,7 +68,8 @@ class Client {
   bool driven_ GUARDED_BY(mutex_) = false;
   TimePoint next_look_ GUARDED_BY(mutex_);  // when the client's own thread should drive
   bool stopped_ GUARDED_BY(mutex_) = false;
-  std::thread watcher_;
+  Mutex join_mutex_;
+  std::thread watcher_ GUARDED_BY(join_mutex_);
 };
 
 }  // namespace embercache::redis

@@ -51,7 +51,8 @@ bool ParseRange(const RespValue& entry, const Endpoint& asked, SlotRange& range)
   if (first < 0 || first > last || last >= static_cast<int64_t>(kSlots)) return false;
   if (port < 1 || port > 65535) return false;
   const bool nameless = host.IsNull() || host.text.empty() || host.text == "?";
-  range = {static_cast<uint16_t>(first), static_cast<uint16_t>(last),
+  range = {static_cast<uint16_t>(first),
+           static_cast<uint16_t>(last),
            {nameless ? asked.host : host.text, static_cast<uint16_t>(port), ""}};
   return !range.master.host.empty();
 }
@@ -105,8 +106,8 @@ Status StatusOfError(std::string_view error) {
   if (code == "OOM" || code == "MISCONF") return Status::ResourceExhausted(std::move(message));
   if (code == "WRONGTYPE") return Status::Corruption(std::move(message));
   constexpr std::array<std::string_view, 10> kPassing = {
-      "ASK",      "BUSY",  "CLUSTERDOWN", "EXECABORT", "LOADING", "MASTERDOWN",
-      "NOREPLICAS", "MOVED", "READONLY",    "TRYAGAIN"};
+      "ASK",        "BUSY",       "CLUSTERDOWN", "EXECABORT", "LOADING",
+      "MASTERDOWN", "NOREPLICAS", "MOVED",       "READONLY",  "TRYAGAIN"};
   const bool passes = std::find(kPassing.begin(), kPassing.end(), code) != kPassing.end();
   return {StatusCode::kUnavailable, std::move(message), passes};
 }

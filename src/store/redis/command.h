@@ -44,7 +44,9 @@ class CommandWriter {
   Wire Finish();
 
  private:
-  void Append(std::string_view text) { wire_.text.insert(wire_.text.end(), text.begin(), text.end()); }
+  void Append(std::string_view text) {
+    wire_.text.insert(wire_.text.end(), text.begin(), text.end());
+  }
   void AppendLength(char type, uint64_t length);
 
   static constexpr size_t kUsualTextBytes = 320;

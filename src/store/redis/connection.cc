@@ -47,11 +47,7 @@ uint64_t CostOf(const Request& request) {
 }  // namespace
 
 Connection::Connection(const RedisConfig& config, TlsContext* tls, int epoll_fd, Owner& owner)
-    : config_(config),
-      tls_(tls),
-      epoll_fd_(epoll_fd),
-      owner_(owner),
-      builder_(kMaxValueBytes) {}
+    : config_(config), tls_(tls), epoll_fd_(epoll_fd), owner_(owner), builder_(kMaxValueBytes) {}
 
 Connection::~Connection() {
   if (connecting_fd_ >= 0) close(connecting_fd_);
@@ -101,7 +97,8 @@ void Connection::Close(const Status& why) {
     Request* const request = in_flight_[i].request;
     if (request == nullptr || request == &greeting_) continue;
     const bool begun = i < sent_ || (i == sent_ && sent_pieces_ + sent_offset_ > 0);
-    request->uncertain |= begun;
+    const bool changes = request->lane != Lane::kTransaction || request->notes.in_second_step;
+    request->uncertain |= begun && changes;
     request->notes.connection = nullptr;
     unanswered.push_back(request);
   }
@@ -312,8 +309,8 @@ bool Connection::Parse(ConstBuffer input, TimePoint now) {
 bool Connection::Hear(const RespEvent& event, TimePoint now) {
   if (!in_reply_ && !BeginReply(event)) return false;
   if (sink_ == Sink::kBuilder && !builder_.Add(event, *parser_)) {
-    Close(Status::Unavailable(
-        fmt::format("a reply of more than {} bytes of text", kMaxValueBytes)));
+    Close(
+        Status::Unavailable(fmt::format("a reply of more than {} bytes of text", kMaxValueBytes)));
     return false;
   }
   if (event.ends_reply) EndReply(now);
@@ -382,8 +379,8 @@ void Connection::CheckTime(TimePoint now) {
     const char* const missing = phase_ == Phase::kConnecting  ? "connection"
                                 : phase_ == Phase::kHandshake ? "TLS handshake"
                                                               : "answer to HELLO";
-    Close(Status::Unavailable(fmt::format("no {} within {} s", missing,
-                                          kConnectTimeout / std::chrono::seconds(1))));
+    Close(Status::Unavailable(
+        fmt::format("no {} within {} s", missing, kConnectTimeout / std::chrono::seconds(1))));
   } else {
     Close(Status::Unavailable(fmt::format("the server has been silent for {} s",
                                           (now - progress_at_) / std::chrono::seconds(1))));

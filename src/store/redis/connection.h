@@ -129,7 +129,7 @@ class Connection {
   bool write_blocked_ = false;
   bool write_needs_readable_ = false;  // of TLS
   bool read_needs_writable_ = false;   // of TLS
-  TimePoint progress_at_{};  // the last time that bytes moved, or that there was no need
+  TimePoint progress_at_{};            // the last time that bytes moved, or that there was no need
   TimePoint ready_since_{};
   ServerInfo info_;
   Request greeting_;

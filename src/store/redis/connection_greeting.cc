@@ -77,8 +77,8 @@ void Connection::Greeted(TimePoint now) {
       return;
     }
     CommandWriter writer;
-    greeting_.wire = writer.Begin(2).Word("SELECT").Word(static_cast<uint64_t>(config_.database))
-                         .Finish();
+    greeting_.wire =
+        writer.Begin(2).Word("SELECT").Word(static_cast<uint64_t>(config_.database)).Finish();
     greeting_step_ = Greeting::kSelect;
     Enqueue(greeting_);
     return;

@@ -64,16 +64,18 @@ Result<Head> Head::Decode(std::span<const std::byte> bytes) {
   head.object_bytes = GetNumber<uint64_t>(&bytes[32]);
   head.chunk_index = GetNumber<uint32_t>(&bytes[40]);
   const bool chunked = head.object_bytes > kMaxWholeBytes;
-  const bool valid = kind >= 1 && kind <= 3 && chunked == (head.kind != HeadKind::kWhole) &&
-                     head.object_bytes <= kMaxObjectBytes &&
-                     (head.kind == HeadKind::kChunk
-                          ? head.chunk_index < ChunkCount(head.object_bytes)
-                          : head.chunk_index == 0);
+  const bool valid =
+      kind >= 1 && kind <= 3 && chunked == (head.kind != HeadKind::kWhole) &&
+      head.object_bytes <= kMaxObjectBytes &&
+      (head.kind == HeadKind::kChunk ? head.chunk_index < ChunkCount(head.object_bytes)
+                                     : head.chunk_index == 0);
   if (!valid) return Status::Corruption("the value's head contradicts itself");
   return head;
 }
 
-uint64_t KeyCheck(std::string_view key) { return XXH3_64bits(key.data(), key.size()); }
+uint64_t KeyCheck(std::string_view key) {
+  return XXH3_64bits(key.data(), key.size());
+}
 
 ObjectVersion NewGeneration() {
   ObjectVersion generation;

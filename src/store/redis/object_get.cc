@@ -120,8 +120,9 @@ Readings RemoveTorn(const Session& session, Readings torn, std::vector<GetResult
   std::vector<char> replaced(torn.size(), 0);
   for (size_t i = 0; i < torn.size(); ++i) {
     removals.push_back(std::make_unique<Guarded>(
-        torn[i]->name, 0, [&reading = *torn[i], &changed = replaced[i]](const FoundHead& found,
-                                                                        CommandWriter& commands) {
+        torn[i]->name, 0,
+        [&reading = *torn[i], &changed = replaced[i]](const FoundHead& found,
+                                                      CommandWriter& commands) {
           changed = found.ok() && *found && (*found)->generation != reading.manifest.generation;
           if (!found.ok() || !*found || changed) return false;
           AddUnlink(commands, reading.name, **found);

@@ -110,8 +110,7 @@ Result<ListPage> ListObjects(const Session& session, std::string_view cursor, si
   ListPage page;
   for (int scans = 0; page.objects.size() < limit;) {
     if (!walk.names.empty()) {
-      EMBERCACHE_RETURN_IF_ERROR(
-          Describe(session, limit - page.objects.size(), walk, page));
+      EMBERCACHE_RETURN_IF_ERROR(Describe(session, limit - page.objects.size(), walk, page));
       continue;
     }
     if (walk.scan == "0") {

@@ -234,8 +234,8 @@ void Refresh(const Session& session, std::span<Put* const> present) {
     refreshes.push_back(std::make_unique<Guarded>(
         put->name, 0, [put, ttl_ms](const FoundHead& found, CommandWriter& commands) {
           if (!found.ok() || !*found) return false;
-          for (const std::string& chunk : ChunkKeys(put->name.redis_key, (*found)->generation,
-                                                    (*found)->object_bytes)) {
+          for (const std::string& chunk :
+               ChunkKeys(put->name.redis_key, (*found)->generation, (*found)->object_bytes)) {
             commands.Begin(3).Word("PEXPIRE").Word(chunk).Word(ttl_ms + kChunkMarginMs);
           }
           commands.Begin(3).Word("PEXPIRE").Word(put->name.redis_key).Word(ttl_ms);
@@ -375,9 +375,9 @@ void PutObjects(const Session& session, std::span<const PutItem> items,
   for (const size_t i : open) {
     puts.push_back(std::make_unique<Put>(items[i], session.config, results[i]));
     if (puts.back()->bytes > session.config.max_value_bytes) {
-      puts.back()->Fail(Status::Invalid(
-          fmt::format("redis: an object of {} bytes; max_value_bytes allows {}",
-                      puts.back()->bytes, session.config.max_value_bytes)));
+      puts.back()->Fail(
+          Status::Invalid(fmt::format("redis: an object of {} bytes; max_value_bytes allows {}",
+                                      puts.back()->bytes, session.config.max_value_bytes)));
       puts.pop_back();
     }
   }

@@ -12,8 +12,7 @@ IoResult FromReturn(ssize_t moved, IoResult::Wait wait, const char* what) {
   if (moved > 0) return {static_cast<size_t>(moved), IoResult::Wait::kNone, {}};
   if (moved == 0) return {0, IoResult::Wait::kNone, Status::Unavailable("the server hung up")};
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {0, wait, {}};
-  return {0, IoResult::Wait::kNone,
-          Status::Unavailable(Status::FromErrno(errno, what).message())};
+  return {0, IoResult::Wait::kNone, Status::Unavailable(Status::FromErrno(errno, what).message())};
 }
 
 class PlainTransport final : public Transport {

@@ -14,7 +14,9 @@
 namespace embercache::redis {
 namespace {
 
-Status StoppedStatus() { return Status::Cancelled("the store is closed"); }
+Status StoppedStatus() {
+  return Status::Cancelled("the store is closed");
+}
 
 }  // namespace
 
@@ -84,7 +86,9 @@ Client::Reactor::Reactor(const RedisConfig& config, std::shared_ptr<TlsContext> 
   Publish();
 }
 
-Client::Reactor::~Reactor() { close(epoll_fd_); }
+Client::Reactor::~Reactor() {
+  close(epoll_fd_);
+}
 
 void Client::Reactor::Turn(Duration longest) {
   now_ = clock_.Now();
@@ -146,8 +150,8 @@ void Client::Reactor::TakeInbox() {
   Inbox::Content content = inbox_->Take();
   for (Call* const call : content.calls) Begin(*call);
   for (const uint64_t id : content.cancelled) {
-    const auto call = std::find_if(calls_.begin(), calls_.end(),
-                                   [&](const Call* c) { return c->id == id; });
+    const auto call =
+        std::find_if(calls_.begin(), calls_.end(), [&](const Call* c) { return c->id == id; });
     if (call != calls_.end()) GiveUp(**call, Status::Cancelled("the call was cancelled"));
   }
   for (Inbox::Addresses& resolved : content.resolved) {

@@ -86,9 +86,9 @@ class Client::Reactor final : public Server::Host {
   TimePoint next_due() const;
   bool stopped() const { return stopped_; }
 
-  Inbox& inbox() { return *inbox_; }               // thread-safe
-  const Clock& clock() const { return clock_; }    // thread-safe
-  ClientState state() const;                       // thread-safe
+  Inbox& inbox() { return *inbox_; }             // thread-safe
+  const Clock& clock() const { return clock_; }  // thread-safe
+  ClientState state() const;                     // thread-safe
 
   void OnReplied(Server& server, Connection& connection, Request& request) override;
   void OnUnanswered(Server& server, Request& request, const Status& why, bool retry) override;
@@ -106,6 +106,7 @@ class Client::Reactor final : public Server::Host {
   void SendTo(Server& server, Request& request);
   Server* Route(const Request& request);
   void Complete(Request& request, Status status);
+  void OnDemoted(Server& server, const Status& why);
   bool Redirect(Server& server, Request& request, std::string_view error);
   void Restart(Request& request);
 
@@ -136,6 +137,7 @@ class Client::Reactor final : public Server::Host {
   Server* slots_asked_ = nullptr;
   TimePoint slots_wanted_at_ = TimePoint::max();
   TimePoint slots_answered_at_{};
+  TimePoint demotion_heard_at_{};
 
   LogLimiter log_limiter_;
   mutable Mutex state_mutex_;

@@ -28,8 +28,7 @@ bool ParseNumber(std::string_view text, Number max, Number& number) {
 }
 
 Status BadUrl(std::string_view url, std::string_view what) {
-  return Status::Invalid(
-      fmt::format("redis: url '{}': {}; it should be {}", url, what, kUrlForms));
+  return Status::Invalid(fmt::format("redis: url '{}': {}; it should be {}", url, what, kUrlForms));
 }
 
 // Cuts "[host]:port" or "host:port" into the endpoint.
@@ -146,9 +145,8 @@ Result<RedisUrl> ParseRedisUrl(std::string_view url) {
         "password_file names");
   }
   if (url.find('?') != url.npos) {
-    return Status::Invalid(
-        fmt::format("redis: url has options after '?', which are not known; it should be {}",
-                    kUrlForms));
+    return Status::Invalid(fmt::format(
+        "redis: url has options after '?', which are not known; it should be {}", kUrlForms));
   }
   const std::string_view scheme = scheme_end == url.npos ? "" : url.substr(0, scheme_end);
   RedisUrl parsed;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,20 @@ std::vector<std::vector<size_t>> WavesOf(std::span<const Item> items,
     waves[wave].push_back(i);
   }
   return waves;
+}
+
+// Fills the results by `call`. Where memory runs out on the way, all of them say so, since what was
+// done until then is not known.
+template <typename ResultType, typename Call>
+void FillResults(std::vector<ResultType>& results, Call call) {
+  try {
+    call();
+  } catch (const std::bad_alloc&) {
+    for (ResultType& result : results) {
+      result = {};
+      result.status = Status::Unavailable("no memory for the call");
+    }
+  }
 }
 
 class RedisStore final : public EmbeddingStore {
@@ -83,14 +98,11 @@ class RedisStore final : public EmbeddingStore {
   const std::unique_ptr<Client> client_;
 };
 
-std::vector<StatResult> RedisStore::BatchStat(std::span<const std::string_view> keys,
-                                              const CallContext& context) {
-  std::vector<StatResult> results(keys.size());
-  const CallGate::Pass pass = gate_.Enter();
-  const std::vector<size_t> open = Admit(keys, context, pass, results);
+void StatEach(const Session& session, std::span<const std::string_view> keys,
+              std::span<const size_t> open, std::vector<StatResult>& results) {
   std::vector<std::unique_ptr<HeadRead>> reads;
   for (const size_t i : open) reads.push_back(std::make_unique<HeadRead>(ObjectName(keys[i])));
-  Session{*client_, config_, context}.Run(reads);
+  session.Run(reads);
   for (size_t i = 0; i < open.size(); ++i) {
     StatResult& result = results[open[i]];
     const FoundHead found = reads[i]->found();
@@ -100,6 +112,15 @@ std::vector<StatResult> RedisStore::BatchStat(std::span<const std::string_view> 
     result.bytes = (*found)->object_bytes;
     result.version = (*found)->generation;
   }
+}
+
+std::vector<StatResult> RedisStore::BatchStat(std::span<const std::string_view> keys,
+                                              const CallContext& context) {
+  std::vector<StatResult> results(keys.size());
+  const CallGate::Pass pass = gate_.Enter();
+  FillResults(results, [&] {
+    StatEach({*client_, config_, context}, keys, Admit(keys, context, pass, results), results);
+  });
   return results;
 }
 
@@ -107,8 +128,10 @@ std::vector<GetResult> RedisStore::BatchGetIntoMultiBuffers(std::span<const GetI
                                                             const CallContext& context) {
   std::vector<GetResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  std::vector<size_t> open = Admit(items, context, pass, results);
-  redis::GetObjects(Session{*client_, config_, context}, items, std::move(open), results);
+  FillResults(results, [&] {
+    redis::GetObjects({*client_, config_, context}, items, Admit(items, context, pass, results),
+                      results);
+  });
   return results;
 }
 
@@ -116,10 +139,12 @@ std::vector<PutResult> RedisStore::BatchPutFromMultiBuffers(std::span<const PutI
                                                             const CallContext& context) {
   std::vector<PutResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  const std::vector<size_t> open = Admit(items, context, pass, results);
-  for (const std::vector<size_t>& wave : WavesOf(items, open)) {
-    redis::PutObjects(Session{*client_, config_, context}, items, wave, results);
-  }
+  FillResults(results, [&] {
+    const std::vector<size_t> open = Admit(items, context, pass, results);
+    for (const std::vector<size_t>& wave : WavesOf(items, open)) {
+      redis::PutObjects({*client_, config_, context}, items, wave, results);
+    }
+  });
   return results;
 }
 
@@ -183,10 +208,12 @@ std::vector<RemoveResult> RedisStore::BatchRemove(std::span<const RemoveItem> it
                                                   const CallContext& context) {
   std::vector<RemoveResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  const std::vector<size_t> open = Admit(items, context, pass, results);
-  for (const std::vector<size_t>& wave : WavesOf(items, open)) {
-    RemoveEach(Session{*client_, config_, context}, items, wave, results);
-  }
+  FillResults(results, [&] {
+    const std::vector<size_t> open = Admit(items, context, pass, results);
+    for (const std::vector<size_t>& wave : WavesOf(items, open)) {
+      RemoveEach({*client_, config_, context}, items, wave, results);
+    }
+  });
   return results;
 }
 
@@ -196,7 +223,11 @@ Result<ListPage> RedisStore::List(std::string_view cursor, size_t limit,
   if (!pass) return CallGate::ClosedStatus();
   EMBERCACHE_RETURN_IF_ERROR(CheckCall(context, clock_));
   EMBERCACHE_RETURN_IF_ERROR(CheckListLimit(limit));
-  return redis::ListObjects(Session{*client_, config_, context}, cursor, limit);
+  try {
+    return redis::ListObjects({*client_, config_, context}, cursor, limit);
+  } catch (const std::bad_alloc&) {
+    return Status::ResourceExhausted("no memory for a page of the list");
+  }
 }
 
 StoreHealth RedisStore::Health() {

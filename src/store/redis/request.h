@@ -47,8 +47,8 @@ struct Request {
   Status status;
   // One a command of the last step; a bulk that went to the target is empty here.
   std::vector<RespValue> replies;
-  // A connection was lost with this request on it, so the server may have done it an additional
-  // time, or done it though `status` says Unavailable.
+  // A connection was lost with this request on it (of a transaction, its second step), so the
+  // server may have done it one more time, or done it though `status` says Unavailable.
   bool uncertain = false;
 
   // The client's own notes, while it runs.

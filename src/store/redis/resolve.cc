@@ -16,8 +16,8 @@ Result<std::vector<SocketAddress>> Resolve(const Endpoint& endpoint, int flags) 
   hints.ai_flags = AI_NUMERICSERV | flags;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(),
-                                &hints, &found);
+  const int error =
+      getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
   if (error != 0) {
     return Status::Unavailable(
         fmt::format("host name '{}': {}", endpoint.host, gai_strerror(error)));
@@ -43,10 +43,10 @@ Result<std::optional<std::vector<SocketAddress>>> AddressesWithoutLookup(const E
   SocketAddress address;
   auto* const where = reinterpret_cast<sockaddr_un*>(&address.storage);
   if (endpoint.unix_path.size() >= sizeof(where->sun_path)) {
-    return Status::Invalid(fmt::format("redis: url: the socket's path '{}' has {} bytes; at most "
-                                       "{} are possible",
-                                       endpoint.unix_path, endpoint.unix_path.size(),
-                                       sizeof(where->sun_path) - 1));
+    return Status::Invalid(
+        fmt::format("redis: url: the socket's path '{}' has {} bytes; at most "
+                    "{} are possible",
+                    endpoint.unix_path, endpoint.unix_path.size(), sizeof(where->sun_path) - 1));
   }
   where->sun_family = AF_UNIX;
   std::memcpy(where->sun_path, endpoint.unix_path.c_str(), endpoint.unix_path.size() + 1);

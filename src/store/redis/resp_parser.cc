@@ -59,8 +59,8 @@ RespEvent RespParser::Step(std::span<const std::byte>& input) {
     case State::kLine: {
       std::string_view line;
       if (TakeLine(input, line)) return Interpret(line);
-      return {.kind = state_ == State::kBroken ? RespEvent::Kind::kBroken
-                                               : RespEvent::Kind::kNeedMore};
+      return {.kind =
+                  state_ == State::kBroken ? RespEvent::Kind::kBroken : RespEvent::Kind::kNeedMore};
     }
     case State::kPayload:
       return Payload(input);

@@ -33,12 +33,12 @@ enum class RespType : uint8_t {
 
 struct RespEvent {
   enum class Kind : uint8_t {
-    kNeedMore,       // the input is used up
-    kScalar,         // a value on one line: `text`, and `integer` for kInteger and kBoolean
+    kNeedMore,        // the input is used up
+    kScalar,          // a value on one line: `text`, and `integer` for kInteger and kBoolean
     kAggregateBegin,  // `count` values follow (two a pair of a map)
-    kBulkBegin,      // `count` bytes follow; now is the time for SetDestination
-    kBulkEnd,        // they have arrived
-    kBroken,         // not RESP; see RespParser::error. Nothing follows
+    kBulkBegin,       // `count` bytes follow; now is the time for SetDestination
+    kBulkEnd,         // they have arrived
+    kBroken,          // not RESP; see RespParser::error. Nothing follows
   };
   Kind kind = Kind::kNeedMore;
   RespType type = RespType::kNull;

@@ -14,6 +14,7 @@ namespace {
 constexpr int kMaxRedirections = 5;
 constexpr int kMaxLosses = 1;
 constexpr Duration kSlotsPause = std::chrono::seconds(1);
+constexpr Duration kDemotionPause = std::chrono::seconds(5);
 constexpr std::string_view kAsking = "*1\r\n$6\r\nASKING\r\n";
 
 void PutAskingFirst(Request& request) {
@@ -43,7 +44,8 @@ const RespValue* FirstError(const Request& request) {
 void Client::Reactor::Send(Request& request) {
   Server* const server = Route(request);
   if (server == nullptr) {
-    Complete(request, Status::Invalid(fmt::format("redis: no server '{}'", request.server)));
+    Complete(request,
+             Status::Unavailable(fmt::format("redis: no server '{}' any more", request.server)));
     return;
   }
   SendTo(*server, request);
@@ -89,15 +91,11 @@ void Client::Reactor::OnReplied(Server& server, Connection& connection, Request&
     const std::string text = error->text;
     if (Redirect(server, request, text)) return;
     const Status why = StatusOfError(text);
-    Complete(request, {why.code(),
-                       fmt::format("{}: {}", server.endpoint().ToString(), why.message()),
-                       why.retryable()});
+    Complete(request,
+             {why.code(), fmt::format("{}: {}", server.endpoint().ToString(), why.message()),
+              why.retryable()});
     if (text.starts_with("CLUSTERDOWN")) WantSlots();
-    // This server was demoted: the name, or the Cluster, knows who took its place.
-    if (text.starts_with("READONLY")) {
-      WantSlots();
-      server.Reconnect(why);
-    }
+    if (text.starts_with("READONLY")) OnDemoted(server, why);
     return;
   }
   if (request.lane == Lane::kTransaction && !request.notes.in_second_step) {
@@ -108,6 +106,15 @@ void Client::Reactor::OnReplied(Server& server, Connection& connection, Request&
     return;
   }
   Complete(request, Status::Ok());
+}
+
+// The server became a replica: its name, or the Cluster, knows who took its place. Not too often,
+// since it may have been a replica all along, whose reads are of use.
+void Client::Reactor::OnDemoted(Server& server, const Status& why) {
+  WantSlots();
+  if (now_ < demotion_heard_at_ + kDemotionPause) return;
+  demotion_heard_at_ = now_;
+  server.Reconnect(why);
 }
 
 bool Client::Reactor::Redirect(Server& server, Request& request, std::string_view error) {
@@ -173,10 +180,9 @@ void Client::Reactor::Resolve(Server& server) {
     work_added_ = true;
     return;
   }
-  LookUp(server.endpoint(), [inbox = inbox_, name = server.endpoint().ToString()](
-                                Result<std::vector<SocketAddress>> found) {
-    inbox->Add({name, std::move(found)});
-  });
+  LookUp(server.endpoint(),
+         [inbox = inbox_, name = server.endpoint().ToString()](
+             Result<std::vector<SocketAddress>> found) { inbox->Add({name, std::move(found)}); });
 }
 
 Server& Client::Reactor::ServerAt(const Endpoint& endpoint) {

@@ -4,7 +4,7 @@ configurations, what Pillow, numpy and Python's onnxruntime make of it.
 
   make_golden.py MODEL_FOLDER     a folder made by scripts/demo-model --small
 
-Needs numpy, Pillow and onnxruntime (.venv has them). The files are committed; run it again only to add
+Needs numpy, Pillow and onnxruntime (.venv has them), and for new files cjpeg (libjpeg-turbo-progs). The files are committed; run it again only to add
 to them, and look at what changes: a digest that was there before must stay.
 """
 
@@ -13,6 +13,8 @@ import hashlib
 import io
 import json
 import pathlib
+import struct
+import subprocess
 
 import numpy as np
 import onnxruntime
@@ -103,18 +105,181 @@ def pngs():
         yield f"orientation_{orientation}.png", p.png(rgb, p.RGB, 8, exif=orientation_exif(orientation))
 
 
-MAKERS = (jpegs, pngs)
+def without_adobe_marker(data):
+    at = data.index(b"\xff\xee")
+    return data[:at] + data[at + 2 + int.from_bytes(data[at + 2:at + 4], "big"):]
+
+
+def with_adobe_transform(data, transform):
+    at = data.index(b"Adobe") + 11
+    return data[:at] + bytes([transform]) + data[at + 1:]
+
+
+def cjpeg(array, *arguments):
+    """With libjpeg-turbo's own program, for what Pillow does not write."""
+    pnm = io.BytesIO()
+    Image.fromarray(array).save(pnm, "PPM")
+    return subprocess.run(["cjpeg", "-quality", "85", *arguments], input=pnm.getvalue(), check=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def colour_space_jpegs():
+    rgb = photograph(90, 70, 9)
+    four = np.dstack([rgb, photograph(90, 70, 10)[..., 0]])
+    cmyk = jpeg(four, "CMYK")
+    yield "cmyk_adobe.jpg", cmyk
+    yield "cmyk_no_adobe.jpg", without_adobe_marker(cmyk)
+    yield "ycck_adobe.jpg", with_adobe_transform(cmyk, 2)
+    yield "cmyk_progressive.jpg", jpeg(four, "CMYK", progressive=True)
+    yield "cmyk_420.jpg", jpeg(four, "CMYK", subsampling="4:2:0")
+    yield "rgb_adobe.jpg", jpeg(rgb, keep_rgb=True)
+    yield "rgb_no_adobe.jpg", without_adobe_marker(jpeg(rgb, keep_rgb=True))
+    yield "grey_progressive.jpg", jpeg(rgb[..., 0], progressive=True)
+    for sampling in ("4x1", "1x2", "4x2", "2x2,2x1,1x2"):
+        name = sampling.replace(",", "_")
+        yield f"sampling_{name}.jpg", cjpeg(photograph(91, 67, 11), "-sample", sampling)
+    yield "arithmetic.jpg", cjpeg(rgb, "-arithmetic")
+
+
+def webp(array, **options):
+    out = io.BytesIO()
+    Image.fromarray(array).save(out, "WEBP", **options)
+    return out.getvalue()
+
+
+def webps():
+    rgb = photograph(80, 55, 12)
+    alpha = np.clip(photograph(80, 55, 13)[..., 0].astype(int) * 2 - 128, 0, 255).astype(np.uint8)
+    rgba = np.dstack([rgb, alpha])
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = 6
+    yield "lossy.webp", webp(rgb, quality=80)
+    yield "lossless.webp", webp(rgb, lossless=True)
+    yield "lossy_alpha.webp", webp(rgba, quality=80)
+    yield "lossless_alpha.webp", webp(rgba, lossless=True, exact=True)
+    yield "orientation_6.webp", webp(rgb, quality=80, exif=exif)
+    yield "one_pixel.webp", webp(rgb[:1, :1], lossless=True)
+    frames = [Image.fromarray(rgba), Image.fromarray(rgba[::-1])]
+    out = io.BytesIO()
+    frames[0].save(out, "WEBP", save_all=True, append_images=frames[1:], duration=100, quality=80)
+    yield "animated.webp", out.getvalue()
+    yield "first_frame_inside.webp", webp_canvas(webp(rgb[:30, :40], lossless=True), 80, 55, 12, 8)
+
+
+def webp_canvas(still, width, height, x, y):
+    """An animation whose one frame, a lossless picture, lies at (x, y) of a larger canvas."""
+    def chunk(name, data):
+        return name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+
+    def three(number):
+        return struct.pack("<I", number)[:3]
+
+    picture = still[12:]
+    inner = Image.open(io.BytesIO(still)).size
+    frame = three(x // 2) + three(y // 2) + three(inner[0] - 1) + three(inner[1] - 1) + three(100) + b"\0"
+    body = (b"WEBP" + chunk(b"VP8X", b"\x12\0\0\0" + three(width - 1) + three(height - 1))
+            + chunk(b"ANIM", b"\xff\0\0\xff\0\0") + chunk(b"ANMF", frame + picture))
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def gif_blocks(data):
+    return b"".join(bytes([len(part)]) + part
+                    for part in (data[i:i + 255] for i in range(0, len(data), 255))) + b"\0"
+
+
+def lzw(indices, bits):
+    """GIF's LZW without compression: a clear code before the codes grow longer."""
+    clear, size = 1 << bits, bits + 1
+    codes = []
+    for i, index in enumerate(indices):
+        if i % (clear - 2) == 0:
+            codes.append(clear)
+        codes.append(int(index))
+    codes.append(clear + 1)
+    stream = 0
+    for i, code in enumerate(codes):
+        stream |= code << (i * size)
+    return bytes([bits]) + gif_blocks(stream.to_bytes((len(codes) * size + 7) // 8, "little"))
+
+
+def gif(indices, canvas, at=(0, 0), palette=None, local=None, transparent=None, interlaced=False,
+        background=0, more=b""):
+    """indices: [height, width] below 16; palettes of 16 colours, global and of the frame."""
+    height, width = indices.shape
+    out = b"GIF89a" + struct.pack("<HHBBB", *canvas, 0xf3 if palette is not None else 0x70, background, 0)
+    if palette is not None:
+        out += palette.tobytes()
+    if transparent is not None:
+        out += b"!\xf9\x04" + struct.pack("<BHBB", 1, 10, transparent, 0)
+    flags = (0x83 if local is not None else 0) | (0x40 if interlaced else 0)
+    out += b"," + struct.pack("<HHHHB", *at, width, height, flags)
+    if local is not None:
+        out += local.tobytes()
+    order = [y for first, step in ((0, 8), (4, 8), (2, 4), (1, 2)) for y in range(first, height, step)]
+    rows = indices[order] if interlaced else indices
+    return out + lzw(rows.ravel(), 4) + more + b";"
+
+
+def gifs():
+    indices = photograph(33, 21, 14)[..., 1] >> 4
+    palette = photograph(16, 1, 15)[0]
+    other = photograph(16, 1, 16)[0]
+    size = (33, 21)
+    yield "plain.gif", gif(indices, size, palette=palette)
+    yield "interlaced.gif", gif(indices, size, palette=palette, interlaced=True)
+    yield "local_palette.gif", gif(indices, size, palette=palette, local=other)
+    yield "no_palette.gif", gif(indices, size)
+    yield "transparent.gif", gif(indices, size, palette=palette, transparent=int(indices[3, 3]))
+    yield "frame_inside.gif", gif(indices, (50, 40), at=(5, 7), palette=palette, background=9)
+    yield "frame_inside_transparent.gif", gif(indices, (50, 40), at=(5, 7), palette=palette, transparent=3)
+    yield "frame_outside.gif", gif(indices, (20, 10), at=(4, 2), palette=palette)
+    out = io.BytesIO()
+    frames = [Image.fromarray(photograph(40, 30, seed)).quantize(32) for seed in (17, 18)]
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=100)
+    yield "animated.gif", out.getvalue()
+
+
+MAKERS = (jpegs, pngs, colour_space_jpegs, webps, gifs)
 
 DEMO = {
     "image_processor_type": "ViTImageProcessor", "size": {"height": 448, "width": 448}, "resample": 3,
     "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
 }
+# The resized pixels themselves.
+SMALL = {"image_processor_type": "ViTImageProcessor", "size": {"height": 31, "width": 47}, "resample": 3,
+         "do_rescale": False, "do_normalize": False}
 CONFIGS = {
     "demo": DEMO,
-    # The resized pixels themselves.
-    "small": {"image_processor_type": "ViTImageProcessor", "size": {"height": 31, "width": 47},
-              "resample": 3, "do_rescale": False, "do_normalize": False},
+    "small": SMALL,
+    # As the models' files say it, with sizes that keep the tests quick.
+    "vit": {"image_processor_type": "ViTImageProcessor", "do_normalize": True, "do_resize": True,
+            "size": 96, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+    "clip": {"feature_extractor_type": "CLIPFeatureExtractor", "crop_size": 84, "do_center_crop": True,
+             "do_normalize": True, "do_resize": True, "resample": 3, "size": 84,
+             "image_mean": [0.48145466, 0.4578275, 0.40821073],
+             "image_std": [0.26862954, 0.26130258, 0.27577711]},
+    "siglip": {"do_normalize": True, "do_rescale": True, "do_resize": True, "resample": 3,
+               "image_processor_type": "SiglipImageProcessor", "rescale_factor": 0.00392156862745098,
+               "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+               "size": {"height": 84, "width": 84}},
+    "dinov2": {"crop_size": {"height": 70, "width": 70}, "do_center_crop": True, "do_convert_rgb": True,
+               "do_normalize": True, "do_rescale": True, "do_resize": True, "resample": 3,
+               "image_processor_type": "BitImageProcessor", "rescale_factor": 0.00392156862745098,
+               "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+               "size": {"shortest_edge": 82}},
+    # Crops that are larger than the picture, by an odd number of pixels too.
+    "padded": {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 40},
+               "crop_size": {"height": 75, "width": 64}},
+    "cropped_only": {"image_processor_type": "CLIPImageProcessor", "do_resize": False,
+                     "crop_size": {"height": 51, "width": 64}},
+    "long": {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 33},
+             "do_center_crop": False},
+    "bgr": {**DEMO, "size": 40, "do_flip_channel_order": True},
+    "not_rescaled": {**DEMO, "size": 40, "do_rescale": False},
+    "not_normalised": {**DEMO, "size": 40, "do_normalize": False},
 }
+for number, name in ((0, "nearest"), (1, "lanczos"), (2, "bilinear"), (5, "hamming")):
+    CONFIGS[name] = {**SMALL, "resample": number}
 OPTIONS = {
     "no_exif": {"apply_exif_orientation": False},
     "dark": {"background": "#102030"},
@@ -122,9 +287,10 @@ OPTIONS = {
     "clip": {"sixteen_bit": "clip"},
 }
 OPTION_MEDIA = {
-    "no_exif": ["orientation_6.jpg", "orientation_3.png"],
-    "dark": ["rgba_8.png", "palette_8_trns.png"],
-    "bare": ["rgba_8.png", "palette_8_trns.png", "grey_alpha_8.png"],
+    "no_exif": ["orientation_6.jpg", "orientation_3.png", "orientation_6.webp"],
+    "dark": ["rgba_8.png", "palette_8_trns.png", "lossless_alpha.webp", "transparent.gif"],
+    "bare": ["rgba_8.png", "palette_8_trns.png", "grey_alpha_8.png", "lossy_alpha.webp",
+             "frame_inside_transparent.gif", "first_frame_inside.webp"],
     "clip": ["grey_16.png", "grey_16_small_values.png", "rgb_16.png"],
 }
 
@@ -133,16 +299,29 @@ def digest(array):
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def tensor_case(media, config, options):
-    tensor = reference.tensor(reference.pixels((MEDIA / media).read_bytes(), options), CONFIGS[config])
+# Of every shape and orientation.
+SHAPES = ["rgb_420.jpg", "odd_size.jpg", "tall.jpg", "wide.png", "one_pixel.png"] + [
+    f"orientation_{number}.jpg" for number in range(1, 9)]
+
+
+def tensor_case(media, config, options, dtype=np.float32):
+    picture = reference.pixels((MEDIA / media).read_bytes(), options)
+    tensor = reference.tensor(picture, CONFIGS[config], dtype)
     return {"media": media, "config": config, "options": options, "shape": list(tensor.shape),
+            "dtype": "F16" if dtype == np.float16 else "F32",
             "sha256": digest(tensor), "first": tensor.ravel()[:4].tolist()}
 
 
 def tensors(names):
     for media in names:
-        for config in CONFIGS:
+        for config in ("demo", "small"):
             yield tensor_case(media, config, {})
+    for config in CONFIGS:
+        if config not in ("demo", "small"):
+            for media in SHAPES:
+                yield tensor_case(media, config, {})
+    for config in ("vit", "clip", "not_rescaled"):
+        yield tensor_case("rgb_420.jpg", config, {}, np.float16)
     for option, media in OPTION_MEDIA.items():
         for name in media:
             yield tensor_case(name, "small", OPTIONS[option])
@@ -168,6 +347,7 @@ def main():
     MEDIA.mkdir(exist_ok=True)
     files = {name: data for maker in MAKERS for name, data in maker()}
     for name, data in files.items():
+        # What is there stays as it is: other versions of the writers write other bytes.
         if not (MEDIA / name).exists():
             (MEDIA / name).write_bytes(data)
     golden = {

@@ -68,7 +68,8 @@ def centre_crop(image, size):
 
 def tensor(image, config, dtype=np.float32):
     """[3, height, width] of an RGB picture, by the entries of a preprocessor_config.json."""
-    square, size, resample, crop, mean, std = CLASSES[config["image_processor_type"]]
+    name = config.get("image_processor_type") or config["feature_extractor_type"]
+    square, size, resample, crop, mean, std = CLASSES[name.replace("FeatureExtractor", "ImageProcessor")]
     if config.get("do_resize", True):
         image = resize(image, config.get("size", size), square, config.get("resample", resample))
     if config.get("do_center_crop", crop):

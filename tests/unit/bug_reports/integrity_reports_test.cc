@@ -5,18 +5,12 @@
 #include <limits>
 #include <string>
 
-#include "embercache/store_factory.h"
 #include "src/base/log.h"
+#include "src/store/memory/memory_store.h"
 #include "tests/simulation/real_node.h"
 
 namespace embercache::simulation {
 namespace {
-
-std::shared_ptr<EmbeddingStore> NewStore() {
-  EmbeddingStoreFactory factory;
-  RegisterBuiltinBackends(factory);
-  return factory.CreateBackend("memory", {}).value();
-}
 
 bool Stored(EmbeddingStore& store, const Media& media) {
   const std::string key = media.key.Text();
@@ -28,7 +22,7 @@ class IntegrityReports : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(SetLogLevel("error").ok()); }
 
-  const std::shared_ptr<EmbeddingStore> store_ = NewStore();
+  const std::shared_ptr<EmbeddingStore> store_ = CreateMemoryStore({}).value();
   const Media media_ = MediaOf("photo", 1, 300);
 };
 

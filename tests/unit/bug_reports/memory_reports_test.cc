@@ -11,18 +11,12 @@
 #include <string>
 #include <thread>
 
-#include "embercache/store_factory.h"
 #include "src/base/log.h"
+#include "src/store/memory/memory_store.h"
 #include "tests/simulation/real_node.h"
 
 namespace embercache::simulation {
 namespace {
-
-std::shared_ptr<EmbeddingStore> NewStore() {
-  EmbeddingStoreFactory factory;
-  RegisterBuiltinBackends(factory);
-  return factory.CreateBackend("memory", {}).value();
-}
 
 constexpr uint64_t kRowsOfAPage = 256;
 
@@ -34,7 +28,7 @@ class MemoryReports : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(SetLogLevel("error").ok()); }
 
-  const std::shared_ptr<EmbeddingStore> store_ = NewStore();
+  const std::shared_ptr<EmbeddingStore> store_ = CreateMemoryStore({}).value();
 };
 
 // The buffer of a read that nobody waits for was used again, and the late bytes fell on another

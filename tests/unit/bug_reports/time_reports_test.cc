@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "embercache/controller.h"
-#include "embercache/store_factory.h"
 #include "src/base/log.h"
 #include "src/store/faulty_store.h"
+#include "src/store/memory/memory_store.h"
 #include "tests/simulation/sim_media.h"
 #include "tests/simulation/sim_scheduler.h"
 
@@ -31,9 +31,7 @@ class TimeReports : public testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(SetLogLevel("error").ok());
-    EmbeddingStoreFactory factory;
-    RegisterBuiltinBackends(factory);
-    store_ = factory.CreateBackend("memory", {.clock = scheduler_.get()}).value();
+    store_ = CreateMemoryStore({.clock = scheduler_.get()}).value();
     options_.pools = {{Modality::kImage, SimSpec().row_bytes()}};
     options_.max_pool_bytes = uint64_t{64} << 20;
     options_.prefault = false;

@@ -163,7 +163,7 @@ std::vector<Damage> AllDamages() {
       Flip("own checksum", kTrailerAt + 1008),
       Flip("metadata", kTrailerAt + 1024),
       Flip("last byte", kTrailerAt + kBlockBytes - 1),
-      {"a block short", [](Bytes& bytes) { bytes.resize(bytes.size() - kBlockBytes); }},
+      {"a block short", [](Bytes& bytes) { bytes.erase(bytes.end() - kBlockBytes, bytes.end()); }},
       {"a byte short", [](Bytes& bytes) { bytes.pop_back(); }},
       {"empty", [](Bytes& bytes) { bytes.clear(); }},
       {"a byte longer", [](Bytes& bytes) { bytes.emplace_back(); }},
@@ -328,6 +328,20 @@ TEST_F(FetchTest, WhatReplacedABadObjectBeforeItsRemovalStays) {
   put_->RunAll();
   EXPECT_EQ(Operations("remove", "miss"), 1);
   EXPECT_TRUE(Holds(1, FetchOne(1, kRows), kRows));
+}
+
+TEST_F(FetchTest, AKeyWhoseObjectIsReadWellIsNotBadAnyMore) {
+  store_->on_get = [](std::vector<GetResult>& results) { results.front().version.reset(); };
+  const Pin pin = Computed(1, kRows);
+  Bytes bytes = MakeObject(1, TestInfo(1, kRows));
+  bytes[0] ^= std::byte{1};
+  WriteObject(*memory_, TestKey(1), bytes);
+  EXPECT_EQ(FetchOne(1, kRows).outcome, FetchOutcome::kMiss);
+  Store(1, kRows);  // another node's
+  EXPECT_TRUE(Holds(1, FetchOne(1, kRows), kRows));
+  Publish(pin);
+  put_->RunAll();
+  EXPECT_EQ(Published("already_present"), 1) << "there is nothing to replace";
 }
 
 TEST_F(FetchTest, RemovalsAreRateLimitedAndPublicationReplacesTheRest) {

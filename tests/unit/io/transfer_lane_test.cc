@@ -34,6 +34,12 @@ struct Outcome {
 
 class TransferLaneTest : public testing::Test {
  protected:
+  // A task that never ran keeps its lane, and the lane the tasks.
+  void TearDown() override {
+    lane_.reset();
+    executor_->RunAll();
+  }
+
   void MakeLane(TransferLaneOptions options = {}) {
     options.name = "get";
     lane_ = std::make_unique<TransferLane>(options, executor_, timer_, &clock_);

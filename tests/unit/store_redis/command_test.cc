@@ -7,7 +7,9 @@
 namespace embercache::redis {
 namespace {
 
-ConstBuffer Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+ConstBuffer Bytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 std::string Sent(const Wire& wire) {
   std::string sent;

@@ -110,7 +110,8 @@ void FaultProxy::Serve(int client) {
     const auto events = [&](const Stream& in, const Stream& out) {
       return static_cast<short>((in.full() ? 0 : POLLIN) | (out.full() ? POLLOUT : 0));
     };
-    pollfd sides[] = {{client, events(requests, replies), 0}, {server, events(replies, requests), 0}};
+    pollfd sides[] = {{client, events(requests, replies), 0},
+                      {server, events(replies, requests), 0}};
     if (swallow) {
       sides[0].events &= ~POLLOUT;
       if (replies.full()) sides[1].events &= ~POLLIN;

@@ -78,7 +78,7 @@ TEST(RedisObjectTest, OrdinaryKeysKeepTheirName) {
 
 TEST(RedisObjectTest, NoTwoKeysMeetAndEachIsFoundAgain) {
   std::set<std::string> names;
-  const std::vector<std::string> keys = {"a",   "{a}",       "{",      "}",     "hex_7b",
+  const std::vector<std::string> keys = {"a",    "{a}",      "{",       "}",     "hex_7b",
                                          "hex_", "hex_617b", "{a}:0:1", "a{b}c", "hex_zz"};
   for (const std::string& key : keys) {
     const std::string name = RedisKey(key);
@@ -154,8 +154,7 @@ TEST(RedisClusterTest, RedirectionsAreUnderstood) {
   EXPECT_EQ(moved->endpoint.ToString(), "127.0.0.1:6381");
   EXPECT_TRUE(ParseRedirection("ASK 1 h:2", asked)->ask);
   EXPECT_EQ(ParseRedirection("MOVED 1 :6381", asked)->endpoint.ToString(), "10.0.0.1:6381");
-  EXPECT_EQ(ParseRedirection("MOVED 1 fe80::1:6381", asked)->endpoint.ToString(),
-            "[fe80::1]:6381");
+  EXPECT_EQ(ParseRedirection("MOVED 1 fe80::1:6381", asked)->endpoint.ToString(), "[fe80::1]:6381");
   for (const char* text : {"MOVED", "MOVED x h:1", "MOVED 16384 h:1", "MOVED 1 h", "MOVED 1 h:0",
                            "MOVED 1 h:99999", "ERR MOVED 1 h:1"}) {
     EXPECT_FALSE(ParseRedirection(text, asked)) << text;

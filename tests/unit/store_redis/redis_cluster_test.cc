@@ -44,9 +44,9 @@ class RedisClusterStoreTest : public testing::Test {
     ASSERT_FALSE(reply.is_error) << reply.text;
   }
   void Migrate(size_t from, size_t to, const std::string& redis_key) {
-    const auto reply =
-        cluster_.server(from).Ask({"MIGRATE", "127.0.0.1", std::to_string(cluster_.server(to).port()),
-                                   redis_key, "0", "30000"});
+    const auto reply = cluster_.server(from).Ask({"MIGRATE", "127.0.0.1",
+                                                  std::to_string(cluster_.server(to).port()),
+                                                  redis_key, "0", "30000"});
     ASSERT_FALSE(reply.is_error) << reply.text;
   }
 
@@ -144,6 +144,26 @@ TEST_F(RedisClusterStoreTest, AServerThatIsGoneCostsItsOwnSlotsAlone) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   } while (get.outcome == GetOutcome::kFailed);
   EXPECT_EQ(get.outcome, GetOutcome::kMiss);
+}
+
+TEST_F(RedisClusterStoreTest, AReplicaThatTakesOverServes) {
+  const std::string key = KeyOn(1);
+  const Bytes bytes = PayloadOf(key, kLarge);
+  const size_t replica = cluster_.AddReplica(1);
+  ExpectStored(*store_, key, bytes);
+  while (cluster_.server(replica).Number({"DBSIZE"}) < 4) std::this_thread::yield();
+  cluster_.server(1).Kill();
+  ASSERT_EQ(cluster_.server(replica).Ask({"CLUSTER", "FAILOVER", "TAKEOVER"}).text, "OK");
+  Bytes got;
+  GetResult get;
+  do {
+    get = GetOne(*store_, key, kLarge, &got);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  } while (get.outcome == GetOutcome::kFailed);
+  EXPECT_EQ(get.outcome, GetOutcome::kHit);
+  EXPECT_TRUE(got == bytes);
+  EXPECT_EQ(RemoveOne(*store_, key).outcome, RemoveOutcome::kRemoved);
+  ExpectStored(*store_, key, bytes);
 }
 
 TEST_F(RedisClusterStoreTest, TheServerOfTheUrlMayDieOnceTheOthersAreKnown) {

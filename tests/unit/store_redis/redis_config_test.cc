@@ -62,10 +62,10 @@ TEST_F(RedisConfigTest, UrlsNameHostPortUserAndDatabase) {
 }
 
 TEST_F(RedisConfigTest, WrongUrlsAreRefusedAndSayWhatWouldBeRight) {
-  for (const char* url : {"", "localhost:6379", "http://host", "redis://", "redis://:6379",
-                          "redis://host:0", "redis://host:65536", "redis://host:x",
-                          "redis://host/x", "redis://host/-1", "redis://[::1", "redis://[::1]x",
-                          "unix://relative"}) {
+  for (const char* url :
+       {"", "localhost:6379", "http://host", "redis://", "redis://:6379", "redis://host:0",
+        "redis://host:65536", "redis://host:x", "redis://host/x", "redis://host/-1", "redis://[::1",
+        "redis://[::1]x", "unix://relative"}) {
     const auto parsed = ParseRedisUrl(url);
     ASSERT_EQ(parsed.status().code(), StatusCode::kInvalid) << url;
     EXPECT_THAT(parsed.status().message(), HasSubstr("redis://[user@]host[:port]")) << url;
@@ -111,8 +111,8 @@ TEST_F(RedisConfigTest, CredentialsComeFromTheEnvironmentOrAFile) {
   EXPECT_EQ(environment->password, "secret1");
 
   const std::string file = Write("password", "secret2\r\nnot this\n");
-  const auto config = RedisConfig::Parse(R"({"url":"redis://cache@h","password_file":")" + file +
-                                         R"("})");
+  const auto config =
+      RedisConfig::Parse(R"({"url":"redis://cache@h","password_file":")" + file + R"("})");
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(config->username, "cache");
   EXPECT_EQ(config->password, "secret2");

@@ -326,6 +326,23 @@ TEST_F(RedisStoreTest, TheDatabaseThatIsNamedIsUsed) {
   EXPECT_THAT(server_.Keys(), UnorderedElementsAre("emb_x"));
 }
 
+TEST(RedisOldServerTest, AServerWithoutHelloServes) {
+  TestServer server(TestServer::Options{.arguments = {"--rename-command", "HELLO", ""}});
+  server.Ask({"CONFIG", "SET", "requirepass", "secret"});
+  setenv("EMBERCACHE_REDIS_PASSWORD", "secret", 1);
+  const auto store = OpenStore(R"({"url":")" + server.url() + R"(/2"})");
+  unsetenv("EMBERCACHE_REDIS_PASSWORD");
+  for (const size_t size : {size_t{10}, kLarge}) {
+    const std::string key = "emb_" + std::to_string(size);
+    const Bytes bytes = PayloadOf(key, size);
+    ASSERT_EQ(PutOne(*store, key, bytes).outcome, PutOutcome::kStored);
+    Bytes got;
+    ASSERT_EQ(GetOne(*store, key, size, &got).outcome, GetOutcome::kHit);
+    EXPECT_TRUE(got == bytes);
+  }
+  EXPECT_EQ(StatOne(*store, "emb_absent").found, false);
+}
+
 TEST_F(RedisStoreTest, AUnixSocketServes) {
   const auto store = OpenStoreAt(server_.unix_url());
   const Bytes large = PayloadOf("large", kLarge);

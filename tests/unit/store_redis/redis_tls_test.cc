@@ -27,8 +27,8 @@ class RedisTlsTest : public testing::Test {
                                        const std::string& authority,
                                        const std::string& more_options = "") const {
     return OpenStore(R"({"url":"rediss://)" + host + ":" + std::to_string(server.port()) +
-                     R"(","ca_file":")" + folder_.path() + "/" + authority + R"(")" +
-                     more_options + "}");
+                     R"(","ca_file":")" + folder_.path() + "/" + authority + R"(")" + more_options +
+                     "}");
   }
   static void ExpectRefusal(EmbeddingStore& store, const std::string& why) {
     const PutResult put = PutOne(store, "emb_x", PayloadOf("x", 10));

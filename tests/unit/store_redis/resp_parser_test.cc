@@ -15,7 +15,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ConstBuffer Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+ConstBuffer Bytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 // Everything that a parser says about `wire`, given in the pieces that `cuts` make of it.
 std::vector<std::string> Transcript(std::string_view wire, const std::vector<size_t>& cuts,
@@ -56,7 +58,9 @@ std::vector<std::string> Transcript(std::string_view wire, const std::vector<siz
   return said;
 }
 
-std::vector<std::string> Transcript(std::string_view wire) { return Transcript(wire, {}); }
+std::vector<std::string> Transcript(std::string_view wire) {
+  return Transcript(wire, {});
+}
 
 RespValue ParseValue(std::string_view wire) {
   RespParser parser(1 << 20);
@@ -160,8 +164,7 @@ void ReceiveDirectly(RespParser& parser, std::string_view wire, size_t piece,
     const size_t places = parser.DirectSpace(space);
     size_t direct = 0;
     for (size_t i = 0; i < places && direct < piece && position < wire.size(); ++i) {
-      const size_t bytes =
-          std::min({space[i].iov_len, piece - direct, wire.size() - position});
+      const size_t bytes = std::min({space[i].iov_len, piece - direct, wire.size() - position});
       std::memcpy(space[i].iov_base, wire.data() + position, bytes);
       position += bytes;
       direct += bytes;
@@ -186,9 +189,10 @@ TEST(RespParserTest, PayloadGoesStraightIntoTheBuffersOfTheCaller) {
   const std::string wire = "$36\r\n" + payload + "\r\n";
   for (size_t piece = 1; piece <= wire.size(); ++piece) {
     std::string page1(10, '.'), page2(20, '.'), page3(6, '.');
-    const std::vector<MutableBuffer> buffers = {
-        std::as_writable_bytes(std::span(page1)), {}, std::as_writable_bytes(std::span(page2)),
-        std::as_writable_bytes(std::span(page3))};
+    const std::vector<MutableBuffer> buffers = {std::as_writable_bytes(std::span(page1)),
+                                                {},
+                                                std::as_writable_bytes(std::span(page2)),
+                                                std::as_writable_bytes(std::span(page3))};
     RespParser parser(1 << 20);
     size_t through_next = 0;
     ReceiveDirectly(parser, wire, piece, buffers, &through_next);

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <thread>
 
@@ -71,15 +72,27 @@ TestServer::TestServer(Options options) : options_(std::move(options)), port_(Fr
   Start();
 }
 
-TestServer::~TestServer() { Kill(); }
+TestServer::~TestServer() {
+  Kill();
+}
 
 void TestServer::Start() {
   const bool tls = !options_.certificates.empty();
-  std::vector<std::string> words = {Program(options_.software), "--port",
+  std::vector<std::string> words = {Program(options_.software),
+                                    "--port",
                                     tls ? "0" : std::to_string(port_),
-                                    "--bind", "127.0.0.1", "--unixsocket", socket_path(),
-                                    "--save", "", "--appendonly", "no", "--dir", folder_.path(),
-                                    "--logfile", folder_.path() + "/log"};
+                                    "--bind",
+                                    "127.0.0.1",
+                                    "--unixsocket",
+                                    socket_path(),
+                                    "--save",
+                                    "",
+                                    "--appendonly",
+                                    "no",
+                                    "--dir",
+                                    folder_.path(),
+                                    "--logfile",
+                                    folder_.path() + "/log"};
   if (tls) {
     const std::string& folder = options_.certificates;
     for (const std::string& word :
@@ -132,9 +145,13 @@ void TestServer::Kill() {
   unlink(socket_path().c_str());
 }
 
-void TestServer::Pause() { kill(pid_, SIGSTOP); }
+void TestServer::Pause() {
+  kill(pid_, SIGSTOP);
+}
 
-void TestServer::Resume() { kill(pid_, SIGCONT); }
+void TestServer::Resume() {
+  kill(pid_, SIGCONT);
+}
 
 WitnessReply TestServer::Ask(const std::vector<std::string>& words) {
   std::vector<const char*> pointers;
@@ -143,8 +160,8 @@ WitnessReply TestServer::Ask(const std::vector<std::string>& words) {
     pointers.push_back(word.data());
     lengths.push_back(word.size());
   }
-  auto* const reply = static_cast<redisReply*>(redisCommandArgv(
-      context_, static_cast<int>(words.size()), pointers.data(), lengths.data()));
+  auto* const reply = static_cast<redisReply*>(
+      redisCommandArgv(context_, static_cast<int>(words.size()), pointers.data(), lengths.data()));
   if (reply == nullptr) Fail("no answer to " + words[0] + ": " + context_->errstr);
   const WitnessReply converted = Convert(*reply);
   freeReplyObject(reply);
@@ -171,17 +188,41 @@ void MakeCertificates(const std::string& folder) {
     std::ofstream(folder + "/" + name + ".names")
         << "subjectAltName=" << (name == "server" ? "IP:127.0.0.1,DNS:localhost" : "DNS:elsewhere");
     run("req" + key + " -subj /CN=" + name + " -keyout " + name + ".key -out " + name + ".csr");
-    run("x509 -req -in " + name + ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile " +
-        name + ".names -out " + name + ".pem");
+    run("x509 -req -in " + name +
+        ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile " + name + ".names -out " +
+        name + ".pem");
   }
 }
 
-TestCluster::TestCluster() {
-  for (int i = 0; i < 3; ++i) {
-    servers_.push_back(std::make_unique<TestServer>(
-        TestServer::Options{.arguments = {"--cluster-enabled", "yes", "--cluster-node-timeout",
-                                          "15000", "--cluster-require-full-coverage", "no"}}));
+void TestCluster::Add() {
+  servers_.push_back(std::make_unique<TestServer>(
+      TestServer::Options{.arguments = {"--cluster-enabled", "yes", "--cluster-node-timeout",
+                                        "15000", "--cluster-require-full-coverage", "no"}}));
+}
+
+size_t TestCluster::AddReplica(size_t master) {
+  const size_t replica = servers_.size();
+  Add();
+  server(replica).Ask({"CLUSTER", "MEET", "127.0.0.1", std::to_string(server(master).port())});
+  const auto wait = [](const std::function<bool()>& done) {
+    while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  wait([&] { return !server(replica).Ask({"CLUSTER", "REPLICATE", id(master)}).is_error; });
+  wait([&] {
+    const std::string info = server(replica).Ask({"INFO", "replication"}).text;
+    return info.find("master_link_status:up") != info.npos;
+  });
+  // The others have to know it, too, to believe that it took over.
+  for (size_t i = 0; i < replica; ++i) {
+    wait([&] {
+      return server(i).Ask({"CLUSTER", "NODES"}).text.find(id(replica)) != std::string::npos;
+    });
   }
+  return replica;
+}
+
+TestCluster::TestCluster() {
+  for (int i = 0; i < 3; ++i) Add();
   const std::vector<std::vector<std::string>> ranges = {
       {"0", "5460"}, {"5461", "10922"}, {"10923", "16383"}};
   for (size_t i = 0; i < 3; ++i) {

@@ -76,11 +76,13 @@ class TestServer {
 // signed none of them.
 void MakeCertificates(const std::string& folder);
 
-// Three masters, each with a third of the slots.
+// Three masters, each with a third of the slots, and the replicas that are added.
 class TestCluster {
  public:
   TestCluster();
   TestServer& server(size_t i) { return *servers_[i]; }
+  // Adds a replica of that master, in step with it; returns its index.
+  size_t AddReplica(size_t master);
   std::string id(size_t i) { return server(i).Ask({"CLUSTER", "MYID"}).text; }
   // The keys of all servers.
   std::vector<std::string> Keys();
@@ -88,6 +90,8 @@ class TestCluster {
   static size_t OwnerOf(uint16_t slot) { return slot < 5461 ? 0 : slot < 10923 ? 1 : 2; }
 
  private:
+  void Add();
+
   std::vector<std::unique_ptr<TestServer>> servers_;
 };
 
