@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times decode and resize of a 2560x1440 JPEG to 448x448 against Pillow, in pairs of one run.
 
-  preprocess_pairing.py TOOL [FILE...]     TOOL: build/release/bench/embercache_preprocess
-                                           FILE: photographs; scaled to 2560x1440 where they are not
+  preprocess_pairing.py [FILE...]    FILE: photographs; scaled to 2560x1440 where they are not.
+                                     Without: some of those that scripts/demo-media brings.
 
 Each side does what it does for a request: from the file's bytes to the resized bytes (ours also splits
 the channels into a float tensor). Both run on one thread; times are CPU times, so that other work on the
@@ -26,22 +26,20 @@ SIZE = (2560, 1440)
 TO = (448, 448)
 CONFIG = json.dumps({"image_processor_type": "ViTImageProcessor", "resample": 3, "do_rescale": False,
                      "do_normalize": False, "size": {"height": TO[1], "width": TO[0]}})
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "build/release/tools/embercache_preprocess"
+PHOTOGRAPHS = [ROOT / ".deps/media" / name for name in ("china.jpg", "coffee.png", "hubble_deep_field.jpg")]
 ROUNDS = 7
 RUNS_A_ROUND = 5
 
 
 def photograph(path):
     """The bytes of a 2560x1440 JPEG: those of the file where it is one."""
-    if path is None:
-        random = np.random.default_rng(0)
-        noise = random.integers(0, 256, (90, 160, 3), dtype=np.uint8)
-        image = Image.fromarray(noise).resize(SIZE, Image.Resampling.BICUBIC)
-    else:
-        data = path.read_bytes()
-        image = Image.open(io.BytesIO(data))
-        if image.format == "JPEG" and image.size == SIZE:
-            return data
-        image = image.convert("RGB").resize(SIZE, Image.Resampling.LANCZOS)
+    data = path.read_bytes()
+    image = Image.open(io.BytesIO(data))
+    if image.format == "JPEG" and image.size == SIZE:
+        return data
+    image = image.convert("RGB").resize(SIZE, Image.Resampling.LANCZOS)
     out = io.BytesIO()
     image.save(out, "JPEG", quality=90)
     return out.getvalue()
@@ -61,26 +59,26 @@ def pillow_times(data):
     return times
 
 
-def our_times(tool, file):
-    run = subprocess.run([tool, "time", CONFIG, file, str(RUNS_A_ROUND + 1)], check=True,
+def our_times(file):
+    run = subprocess.run([TOOL, "time", CONFIG, file, str(RUNS_A_ROUND + 1)], check=True,
                          stdout=subprocess.PIPE)
     return [float(line) for line in run.stdout.split()][1:]  # the first one warms up
 
 
-def our_pixels(tool, file):
-    run = subprocess.run([tool, "tensor", CONFIG, file], check=True, stdout=subprocess.PIPE)
+def our_pixels(file):
+    run = subprocess.run([TOOL, "tensor", CONFIG, file], check=True, stdout=subprocess.PIPE)
     body = run.stdout.partition(b"\n")[2]
     return np.frombuffer(body, np.float32).reshape(3, TO[1], TO[0]).transpose(1, 2, 0)
 
 
-def pair(tool, name, data):
+def pair(name, data):
     with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
         file.write(data)
         file.flush()
-        equal = np.array_equal(our_pixels(tool, file.name), pillow(data))
+        equal = np.array_equal(our_pixels(file.name), pillow(data))
         ours, theirs = [], []
         for _ in range(ROUNDS):
-            ours += our_times(tool, file.name)
+            ours += our_times(file.name)
             theirs += pillow_times(data)
     mine, his = statistics.median(ours), statistics.median(theirs)
     print(f"{name}: ours {mine:.1f} ms, Pillow {his:.1f} ms, {mine / his:.2f} of it; "
@@ -89,9 +87,8 @@ def pair(tool, name, data):
 
 
 def main():
-    tool, *names = sys.argv[1:]
-    paths = [pathlib.Path(name) for name in names] or [None]
-    good = [pair(tool, path.name if path else "made up", photograph(path)) for path in paths]
+    paths = [pathlib.Path(name) for name in sys.argv[1:]] or PHOTOGRAPHS
+    good = [pair(path.name, photograph(path)) for path in paths]
     return 0 if all(good) else 1
 
 

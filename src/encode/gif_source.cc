@@ -40,10 +40,11 @@ class GifSource : public ImageSource {
   Status Broken(std::string_view why) const {
     return Status::Invalid(fmt::format("broken gif: {}", why));
   }
-  Status Failed() const {
-    const char* why = GifErrorString(gif_->Error);
+  Status Failed(int error) const {
+    const char* why = error == D_GIF_ERR_READ_FAILED ? nullptr : GifErrorString(error);
     return Broken(why != nullptr ? why : "the data ends early");
   }
+  Status Failed() const { return Failed(gif_->Error); }
 
   std::span<const std::byte> rest_;  // what giflib has not read
   std::unique_ptr<GifFileType, GifClose> gif_;
@@ -142,10 +143,7 @@ Status GifSource::Open(std::span<const std::byte> media, uint64_t max_pixels) {
   rest_ = media;
   int error = 0;
   gif_.reset(DGifOpen(this, &Read, &error));
-  if (!gif_) {
-    const char* why = GifErrorString(error);
-    return Broken(why != nullptr ? why : "the data ends early");
-  }
+  if (!gif_) return Failed(error);
   EMBERCACHE_RETURN_IF_ERROR(FindFrame());
   EMBERCACHE_RETURN_IF_ERROR(CheckFrame(max_pixels));
   has_alpha_ = transparent_.has_value();

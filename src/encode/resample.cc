@@ -16,9 +16,7 @@
 namespace embercache {
 namespace {
 
-constexpr int kFractionBits = 22;
 constexpr int32_t kOne = 1 << kFractionBits;
-constexpr int32_t kHalf = kOne / 2;
 
 double Sinc(double x) {
   if (x == 0) return 1;
@@ -65,10 +63,6 @@ double Support(Filter filter) {
 
 int32_t FixedPoint(double weight) {
   return static_cast<int32_t>((weight < 0 ? -0.5 : 0.5) + weight * kOne);
-}
-
-uint8_t Clip(int32_t sum) {
-  return static_cast<uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
 }  // namespace
@@ -159,7 +153,8 @@ void AxisWeights::SplitWeights() {
       low_[i * padded + x] = static_cast<int16_t>(low);
       (low > 0 ? above : below) += std::abs(low);
     }
-    errors_.push_back(255 * std::max(above, below));
+    most_below_.push_back(255 * below);
+    most_above_.push_back(255 * above);
   }
 }
 
@@ -177,9 +172,9 @@ void Row(const AxisWeights& weights, PlanarRow in, PlanarRow out) {
     const AxisWeights::Window window = weights[i];
     for (size_t colour = 0; colour < 3; ++colour) {
       const uint8_t* bytes = in.plane(colour) + window.first;
-      int32_t sum = kHalf;
+      int32_t sum = 0;
       for (uint32_t x = 0; x < window.count; ++x) sum += bytes[x] * window.weights[x];
-      out.plane(colour)[i] = Clip(sum);
+      out.plane(colour)[i] = RoundedByte(sum);
     }
   }
 }
@@ -192,13 +187,13 @@ void Columns(const AxisWeights& weights, uint32_t row, std::span<const uint8_t* 
   int32_t sums[kBlock];
   for (size_t begin = 0; begin < out.size(); begin += kBlock) {
     const size_t length = std::min(kBlock, out.size() - begin);
-    std::fill_n(sums, length, kHalf);
+    std::fill_n(sums, length, 0);
     for (size_t k = 0; k < window.count; ++k) {
       const uint8_t* in = rows[k] + begin;
       const int32_t weight = window.weights[k];
       for (size_t i = 0; i < length; ++i) sums[i] += in[i] * weight;
     }
-    for (size_t i = 0; i < length; ++i) out[begin + i] = Clip(sums[i]);
+    for (size_t i = 0; i < length; ++i) out[begin + i] = RoundedByte(sums[i]);
   }
 }
 

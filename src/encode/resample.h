@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,8 +17,17 @@ enum class Filter : uint8_t {
   kHamming = 5
 };
 
+// Weights and sums are fixed point.
+inline constexpr int kFractionBits = 22;
+
+// The byte of a window's sum of bytes times weights.
+constexpr uint8_t RoundedByte(int32_t sum) {
+  const int32_t rounded = (sum + (1 << (kFractionBits - 1))) >> kFractionBits;
+  return static_cast<uint8_t>(std::clamp(rounded, 0, 255));
+}
+
 // How one axis of a picture is resized: each output position is a weighted sum of a window of input
-// positions. Weights are 22-bit fixed point; the arithmetic of Pillow's 8-bit resize, bit for bit.
+// positions. The arithmetic of Pillow's 8-bit resize, bit for bit.
 class AxisWeights {
  public:
   struct Window {
@@ -44,8 +54,9 @@ class AxisWeights {
   // Eights of weights that the longest window has.
   uint32_t groups() const { return (longest_ + 7) / 8; }
   int shift() const { return shift_; }
-  // For each window the most by which its sum over bytes changes with the low parts.
-  const int32_t* errors() const { return errors_.data(); }
+  // For each window, what the low parts take from its sum over bytes at most, and what they add.
+  const int32_t* most_below() const { return most_below_.data(); }
+  const int32_t* most_above() const { return most_above_.data(); }
   Window operator[](uint32_t i) const {
     return {firsts_[i], spans_[i].count, weights_.data() + spans_[i].offset,
             high_.data() + size_t{8} * groups() * i, low_.data() + size_t{8} * groups() * i};
@@ -70,7 +81,8 @@ class AxisWeights {
   std::vector<int32_t> weights_;
   std::vector<int16_t> high_;
   std::vector<int16_t> low_;
-  std::vector<int32_t> errors_;
+  std::vector<int32_t> most_below_;
+  std::vector<int32_t> most_above_;
   uint32_t longest_ = 0;
   int shift_ = 0;
 };

@@ -11,8 +11,6 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace embercache {
@@ -20,25 +18,20 @@ namespace {
 
 #define EMBERCACHE_AVX2 __attribute__((target("avx2")))
 
-constexpr int kFractionBits = 22;
 constexpr int kHalf = 1 << (kFractionBits - 1);
 
 EMBERCACHE_AVX2 inline __m128i WithoutFraction(__m128i sums) {
   return _mm_srai_epi32(sums, kFractionBits);
 }
 
-// All ones where a change of `sums` by up to `error` changes no byte.
-EMBERCACHE_AVX2 inline __m128i Sure(__m128i sums, __m128i error) {
-  return _mm_cmpeq_epi32(WithoutFraction(_mm_sub_epi32(sums, error)),
-                         WithoutFraction(_mm_add_epi32(sums, error)));
+// All ones where the low parts, which lie between -below and above, change no byte.
+EMBERCACHE_AVX2 inline __m128i Sure(__m128i sums, __m128i below, __m128i above) {
+  return _mm_cmpeq_epi32(WithoutFraction(_mm_sub_epi32(sums, below)),
+                         WithoutFraction(_mm_add_epi32(sums, above)));
 }
 
 EMBERCACHE_AVX2 inline bool AllOnes(__m128i lanes) {
   return _mm_movemask_epi8(lanes) == 0xffff;
-}
-
-uint8_t ToByte(int32_t sum) {
-  return static_cast<uint8_t>(std::clamp((sum + kHalf) >> kFractionBits, 0, 255));
 }
 
 EMBERCACHE_AVX2 void Split(std::span<const uint8_t> rgba, PlanarRow out) {
@@ -124,7 +117,7 @@ EMBERCACHE_AVX2 inline ColourSums Fold(const ColourSums& a, const ColourSums& b)
 uint8_t ExactAlong(const AxisWeights::Window& window, const uint8_t* in) {
   int32_t sum = 0;
   for (uint32_t x = 0; x < window.count; ++x) sum += in[window.first + x] * window.weights[x];
-  return ToByte(sum);
+  return RoundedByte(sum);
 }
 
 // The sums of four windows with one part of their weights.
@@ -155,12 +148,13 @@ EMBERCACHE_AVX2 void RowOf(const AxisWeights& weights, const PlanarRow in, const
   uint32_t i = 0;
   for (; i + 4 <= size; i += 4) {
     const uint32_t* firsts = weights.firsts() + i;
-    const __m128i error = Load(weights.errors() + i);
+    const __m128i below = Load(weights.most_below() + i);
+    const __m128i above = Load(weights.most_above() + i);
     ColourSums sums = FourWindows<kGroups>(in, firsts, start.high + i * step, groups);
     __m128i sure = _mm_set1_epi32(-1);
     for (int c = 0; c < 3; ++c) {
       sums.colour[c] = _mm_add_epi32(_mm_sll_epi32(sums.colour[c], shift), half);
-      sure = _mm_and_si128(sure, Sure(sums.colour[c], error));
+      sure = _mm_and_si128(sure, Sure(sums.colour[c], below, above));
     }
     if (!AllOnes(sure)) {
       const ColourSums low = FourWindows<kGroups>(in, firsts, start.low + i * step, groups);
@@ -196,7 +190,7 @@ uint8_t ExactDown(const AxisWeights::Window& window, std::span<const uint8_t* co
                   size_t at) {
   int32_t sum = 0;
   for (size_t k = 0; k < window.count; ++k) sum += rows[k][at] * window.weights[k];
-  return ToByte(sum);
+  return RoundedByte(sum);
 }
 
 // The sums of 16 columns from `at` on over the rows of a window: their products with two weights at
@@ -228,15 +222,9 @@ EMBERCACHE_AVX2 inline ColumnSums SumColumns(const int16_t* weights, const uint8
   return sums;
 }
 
-// True where a change of the sums by up to `error` changes no byte.
-EMBERCACHE_AVX2 inline bool AllSure(const ColumnSums& sums, __m256i error) {
-  const __m256i low =
-      _mm256_cmpeq_epi32(_mm256_srai_epi32(_mm256_sub_epi32(sums.low, error), kFractionBits),
-                         _mm256_srai_epi32(_mm256_add_epi32(sums.low, error), kFractionBits));
-  const __m256i high =
-      _mm256_cmpeq_epi32(_mm256_srai_epi32(_mm256_sub_epi32(sums.high, error), kFractionBits),
-                         _mm256_srai_epi32(_mm256_add_epi32(sums.high, error), kFractionBits));
-  return _mm256_movemask_epi8(_mm256_and_si256(low, high)) == -1;
+EMBERCACHE_AVX2 inline __m256i SureLong(__m256i sums, __m256i below, __m256i above) {
+  return _mm256_cmpeq_epi32(_mm256_srai_epi32(_mm256_sub_epi32(sums, below), kFractionBits),
+                            _mm256_srai_epi32(_mm256_add_epi32(sums, above), kFractionBits));
 }
 
 EMBERCACHE_AVX2 void Columns(const AxisWeights& weights, uint32_t i,
@@ -244,13 +232,16 @@ EMBERCACHE_AVX2 void Columns(const AxisWeights& weights, uint32_t i,
   const AxisWeights::Window window = weights[i];
   const __m128i shift = _mm_cvtsi32_si128(weights.shift());
   const __m256i half = _mm256_set1_epi32(kHalf);
-  const __m256i error = _mm256_set1_epi32(weights.errors()[i]);
+  const __m256i below = _mm256_set1_epi32(weights.most_below()[i]);
+  const __m256i above = _mm256_set1_epi32(weights.most_above()[i]);
   size_t at = 0;
   for (; at + 16 <= out.size(); at += 16) {
     ColumnSums sums = SumColumns(window.high, rows.data(), window.count, at);
     sums.low = _mm256_add_epi32(_mm256_sll_epi32(sums.low, shift), half);
     sums.high = _mm256_add_epi32(_mm256_sll_epi32(sums.high, shift), half);
-    if (!AllSure(sums, error)) {
+    const __m256i sure =
+        _mm256_and_si256(SureLong(sums.low, below, above), SureLong(sums.high, below, above));
+    if (_mm256_movemask_epi8(sure) != -1) {
       const ColumnSums rest = SumColumns(window.low, rows.data(), window.count, at);
       sums.low = _mm256_add_epi32(sums.low, rest.low);
       sums.high = _mm256_add_epi32(sums.high, rest.high);

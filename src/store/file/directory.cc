@@ -41,7 +41,7 @@ Result<UniqueFd> OpenOrMakeFolder(const std::string& path) {
 Result<std::vector<std::string>> ListFolder(int root_fd, const std::string& path) {
   std::vector<std::string> names;
   UniqueFd fd(openat(root_fd, path.c_str(), kFolderFlags | O_NOFOLLOW));
-  if (!fd.valid() && errno == ENOENT) return names;
+  if (!fd.valid() && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return names;
   if (!fd.valid()) return IoError(errno, "open folder " + path);
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd.get()), closedir);
   if (folder == nullptr) return IoError(errno, "read folder " + path);

@@ -14,7 +14,7 @@ Result<UniqueFd> OpenOrMakeFolder(const std::string& path);
 // Makes each folder of the relative path that is missing.
 Status MakeFolders(int root_fd, const std::string& path);
 
-// The names in a folder, sorted, without "." and "..". Empty when the folder is not there.
+// The names in a folder, sorted, without "." and "..". None when it is not there, or no folder.
 Result<std::vector<std::string>> ListFolder(int root_fd, const std::string& path);
 
 }  // namespace embercache

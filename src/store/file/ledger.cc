@@ -46,10 +46,14 @@ Ledger::Guard::Guard(Guard&& other) noexcept
       page_(other.page_),
       to_close_(std::move(other.to_close_)) {}
 
-Ledger::Guard::~Guard() {
-  if (ledger_ == nullptr) return;
+void Ledger::Guard::Save() {
   // A page that can't be written is off until the next count of the shards.
   static_cast<void>(pwrite(ledger_->fd_.get(), &page_, sizeof page_, 0) == sizeof page_);
+}
+
+Ledger::Guard::~Guard() {
+  if (ledger_ == nullptr) return;
+  Save();
   ledger_->Unlock();
 }
 

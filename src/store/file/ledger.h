@@ -47,12 +47,19 @@ class Ledger {
     Guard& operator=(Guard&&) = delete;
     ~Guard();
     LedgerPage& page() { return page_; }
-    // Closes the file once the lock is free: freeing the space of a removed one takes a while.
-    void CloseLater(UniqueFd fd) { to_close_.push_back(std::move(fd)); }
+    // Writes the page now: before a change that must not be counted too low by who comes after a
+    // kill.
+    void Save();
+    // Closes the file once the lock is free: freeing the space of a removed one takes a while. Of
+    // very many files the last ones are closed at once.
+    void CloseLater(UniqueFd fd) {
+      if (to_close_.size() < kMaxToClose) to_close_.push_back(std::move(fd));
+    }
 
    private:
     friend class Ledger;
     explicit Guard(Ledger* ledger) : ledger_(ledger) {}
+    static constexpr size_t kMaxToClose = 64;
     Ledger* ledger_;  // null once moved from
     LedgerPage page_;
     std::vector<UniqueFd> to_close_;

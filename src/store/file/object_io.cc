@@ -19,7 +19,7 @@ namespace embercache {
 namespace {
 
 // Bytes of one system call: what a slow disk moves between two looks at the deadline.
-constexpr size_t kChunkBytes = 4UL << 20;
+constexpr size_t kChunkBytes = 8UL << 20;
 constexpr size_t kChunkBuffers = 256;
 // Direct I/O is a matter of logical blocks; none is larger in practice.
 constexpr size_t kAlignment = 4096;

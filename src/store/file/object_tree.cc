@@ -1,7 +1,7 @@
 // Invariants:
-// 1. Names in the folder change under the ledger's lock alone; the page is written before it is let
-//    go. So page.shard_bytes is what the shards hold, page.pending_bytes what the temp files do,
-//    but for what a process that died between the two left (an object at most; Walk puts it right).
+// 1. Names in the folder change under the ledger's lock alone. What makes the page's numbers larger
+//    is written before the change, what makes them smaller after it: they are never too low, and
+//    too high by one object for each process that died between the two, until the next walk.
 // 2. What is counted before a byte is written is never more than the budget.
 // 3. Only what has an object's name is evicted, and only temp files of the dead are swept: other
 //    files stay.
@@ -128,12 +128,18 @@ Status ObjectTree::Commit(Pending object, const std::string& path, PutMode mode,
   if (replaces && mode == PutMode::kIfAbsent && !IsExpired(old, limits_.ttl_s)) {
     return Status::AlreadyExists(path + " is there");
   }
-  EMBERCACHE_RETURN_IF_ERROR(object.file_.Publish(path, replaces ? PutMode::kReplace : mode));
-  object.tree_ = nullptr;
+  if (replaces) guard.CloseLater(Hold(path));
   uint64_t& shard_bytes = guard.page().shard_bytes[ShardOf(path)];
-  if (replaces) Subtract(shard_bytes, ChargeOfFile(old));
   shard_bytes += object.charge_;
+  guard.Save();
+  const Status status = object.file_.Publish(path, replaces ? PutMode::kReplace : mode);
+  if (!status.ok()) {
+    Subtract(shard_bytes, object.charge_);
+    return status;
+  }
+  object.tree_ = nullptr;
   Subtract(guard.page().pending_bytes, object.charge_);
+  if (replaces) Subtract(shard_bytes, ChargeOfFile(old));
   return Status::Ok();
 }
 
@@ -164,13 +170,17 @@ Result<RemoveOutcome> ObjectTree::Remove(const std::string& path,
 
 Result<uint64_t> ObjectTree::MakeSpace(uint64_t bytes, const CallContext& context) {
   uint64_t freed = 0;
+  std::optional<Ledger::Guard> guard;
   for (const bool after_walk : {false, true}) {
+    guard.reset();
     if (after_walk) EMBERCACHE_RETURN_IF_ERROR(Walk(context));
-    EMBERCACHE_ASSIGN_OR_RETURN(Ledger::Guard guard, ledger_.Lock(context, *clock_));
+    EMBERCACHE_RETURN_IF_ERROR(LockInto(guard, context));
+    size_t evicted = 0;
     while (freed < bytes) {
-      const uint64_t charge = EvictNext(guard);
+      const uint64_t charge = EvictNext(*guard);
       if (charge == 0) break;
       freed += charge;
+      if (++evicted % kEvictionsALock == 0) EMBERCACHE_RETURN_IF_ERROR(LockInto(guard, context));
     }
     if (freed >= bytes) break;
   }

@@ -99,6 +99,8 @@ def pngs():
     yield "palette_8_trns.png", p.png(index, p.PALETTE, 8, palette=palette, trns=bytes(range(0, 160, 16)))
     yield "rgb_8_trns.png", p.png(rgb // 64 * 64, p.RGB, 8, trns=b"\0\x80\0\x80\0\x80")
     yield "grey_8_trns.png", p.png(grey // 64 * 64, p.GREY, 8, trns=b"\0\x80")
+    coarse = wide[..., 0] & 0xc000
+    yield "grey_16_trns.png", p.png(coarse, p.GREY, 16, trns=b"\x80\0")
     yield "one_pixel.png", p.png(rgb[:1, :1], p.RGB, 8)
     yield "wide.png", p.png(photograph(600, 2, 8), p.RGB, 8)
     for orientation in (3, 6, 7):

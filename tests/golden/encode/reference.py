@@ -26,13 +26,21 @@ def pixels(media, options=None):
     image = Image.open(io.BytesIO(media))
     if options.get("apply_exif_orientation", True):
         image = ImageOps.exif_transpose(image)
-    if image.mode == "I;16" and options.get("sixteen_bit", "scale") == "scale":
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode == "I;16":
+        image = eight_bit_grey(image, options.get("sixteen_bit", "scale"))
     background = options.get("background", "#ffffff")
     if background != "none" and image.has_transparency_data:
         upper = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", upper.size, background), upper)
     return np.asarray(image.convert("RGB"))
+
+
+def eight_bit_grey(image, how):
+    wide = np.asarray(image)
+    grey = Image.fromarray((wide >> 8 if how == "scale" else np.minimum(wide, 255)).astype(np.uint8))
+    if "transparency" in image.info:
+        grey.putalpha(Image.fromarray(np.where(wide == image.info["transparency"], 0, 255).astype(np.uint8)))
+    return grey
 
 
 def both_sides(size):

@@ -118,7 +118,7 @@ TEST_F(FileFaultTest, AWriteThatFailsHalfWayRetractsTheKey) {
   const auto store = Open();
   const Bytes bytes = PayloadOf("k", 10 * kMiB);
   PutResult put;
-  // The third chunk of 4 MiB and what follows.
+  // The second chunk of 8 MiB.
   RunWithFault(FailsWhere(SYS_pwritev, EIO, 3, 8 * kMiB, /*exact=*/false),
                [&] { put = PutOne(*store, "k", bytes); });
   EXPECT_EQ(put.outcome, PutOutcome::kFailed);

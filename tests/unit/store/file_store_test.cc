@@ -83,8 +83,9 @@ TEST_F(FileStoreTest, ForeignFilesAreLeftAlone) {
   const auto store = Open({{"max_bytes", "1MiB"}});
   PutOne(*store, KeyNumber(1), PayloadOf("a", 100));
   const std::string folder = std::filesystem::path(PathOf(KeyNumber(1))).parent_path();
-  const std::string foreign[] = {dir() + "/README", dir() + "/.embercache/tmp/notes.tmp",
-                                 folder + "/half.tmp", folder + "/photo.emb", dir() + "/x.emb"};
+  const std::string foreign[] = {dir() + "/README",    dir() + "/.embercache/tmp/notes.tmp",
+                                 folder + "/half.tmp", folder + "/photo.emb",
+                                 dir() + "/x.emb",     dir() + "/00"};
   for (const std::string& path : foreign) WriteText(path, "mine");
   for (unsigned i = 0; i < 20; ++i) PutOne(*store, KeyNumber(i), PayloadOf("a", 200'000));
   EXPECT_TRUE(Open({{"max_bytes", "4KiB"}}));
