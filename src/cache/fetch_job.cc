@@ -17,13 +17,6 @@ constexpr int kMaxWrongSizes = 2;
 // it may be.
 constexpr uint64_t kUnknownItemBytes = 2 * kSmallJobBytes;
 
-// Whether all bytes after the first `payload_bytes` are zero. REQUIRES: those lie in one buffer.
-bool PaddingIsZero(MutableBuffer last_page_buffer, uint64_t padding_bytes) {
-  const MutableBuffer padding = last_page_buffer.last(padding_bytes);
-  return std::all_of(padding.begin(), padding.end(),
-                     [](std::byte byte) { return byte == std::byte{0}; });
-}
-
 }  // namespace
 
 FetchJob::FetchJob(GlobalCache& cache, const EmbeddingSpec& spec, std::vector<FetchItem> items)
@@ -187,23 +180,9 @@ bool FetchJob::Verify(Pending& item, const GetResult& result) {
   }
   Status identity = CheckIdentity(trailer, fetch.key, spec_, fetch.expected_tokens);
   if (!identity.ok()) return Bad(item, result.version, identity);
-  if (ObjectBytes(trailer.payload_bytes, trailer.info.metadata.size()) != result.bytes) {
-    return Bad(item, result.version, Status::Corruption("the payload's length is wrong"));
-  }
-  const MutableBuffer last_pages = item.buffers[item.buffers.size() - 2];
-  if (!PaddingIsZero(last_pages, PaddedBytes(trailer.payload_bytes) - trailer.payload_bytes)) {
-    return Bad(item, result.version, Status::Corruption("the padding is not zero"));
-  }
-  std::vector<ConstBuffer> payload;
-  uint64_t left = trailer.payload_bytes;
-  for (MutableBuffer buffer : item.buffers) {
-    if (left == 0) break;
-    payload.emplace_back(buffer.first(std::min<uint64_t>(left, buffer.size())));
-    left -= payload.back().size();
-  }
-  if (ChecksumOf(payload) != trailer.checksum) {
-    return Bad(item, result.version, Status::Corruption("the payload's checksum is wrong"));
-  }
+  const std::vector<ConstBuffer> content(item.buffers.begin(), item.buffers.end() - 1);
+  Status intact = CheckContent(trailer, content, result.bytes);
+  if (!intact.ok()) return Bad(item, result.version, intact);
   FetchResult& final = results_[item.index];
   final.tokens = trailer.payload_bytes / spec_.row_bytes();
   final.metadata = std::move(trailer.info.metadata);

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/cli/commands.h"
-#include "src/cli/exit_code.h"
+#include "src/cli/report.h"
 #include "src/cli/serve_flags.h"
 
 namespace embercache {
@@ -15,23 +15,20 @@ std::string Joined(const std::vector<std::string>& values) {
   return text;
 }
 
-void PrintJson(const std::vector<Setting>& settings) {
+void PrintSettings(const std::vector<Setting>& settings) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const Setting& setting : settings) {
     json[setting.name] = {{"value", Joined(setting.values)}, {"origin", setting.origin}};
   }
-  fmt::print("{}\n", json.dump(2));
+  PrintJson(json);
 }
 
 int PrintConfig(const ServeFlags& flags, CLI::App& command, bool json) {
   const auto settings = ResolveSettings(command);
   const Status status = settings.ok() ? ServerOptionsFrom(flags).status() : settings.status();
-  if (!status.ok()) {
-    fmt::print(stderr, "embercache: {}\n", status.message());
-    return kExitUsage;
-  }
+  if (!status.ok()) return Fail(status, kExitUsage);
   if (json) {
-    PrintJson(*settings);
+    PrintSettings(*settings);
     return kExitFine;
   }
   for (const Setting& setting : *settings) {
@@ -48,7 +45,7 @@ void AddConfigCommand(CLI::App& app, int* exit_code) {
   const auto flags = std::make_shared<ServeFlags>();
   AddServeFlags(*command, flags.get());
   const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "As a JSON object");
+  command->add_flag("--json", *json, "As a JSON object")->configurable(false);
   command->callback(
       [command, flags, json, exit_code] { *exit_code = PrintConfig(*flags, *command, *json); });
 }

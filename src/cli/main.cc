@@ -24,9 +24,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = embercache::kExitFine;
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
-  embercache::AddServeCommand(app, arguments, &exit_code);
-  embercache::AddConfigCommand(app, &exit_code);
-  embercache::AddVersionCommand(app, &exit_code);
+  embercache::AddCommands(app, arguments, &exit_code);
   if (argc > 1 && IsUnknownCommand(app, argv[1])) {
     fmt::print(stderr, "embercache: there is no command '{}'; see embercache --help\n", argv[1]);
     return embercache::kExitUsage;

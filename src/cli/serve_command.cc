@@ -5,8 +5,8 @@
 
 #include "src/base/log.h"
 #include "src/cli/commands.h"
-#include "src/cli/exit_code.h"
 #include "src/cli/progress_line.h"
+#include "src/cli/report.h"
 #include "src/cli/serve_flags.h"
 #include "src/cli/signal_thread.h"
 #include "src/server/version.h"
@@ -34,11 +34,6 @@ void PrintExample(const std::string& url) {
   fmt::print("Ready. Try:\n  curl -sS -H 'Accept: application/json' -F image=@{} {}/v1/encode\n",
              image, url);
   std::fflush(stdout);
-}
-
-int Fail(const Status& status, int exit_code) {
-  fmt::print(stderr, "embercache: {}\n", status.message());
-  return exit_code;
 }
 
 Status SetLog(const ServeFlags& flags) {

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "src/memory/memory_limit.h"
 #include "src/server/origin_check.h"
@@ -21,45 +18,23 @@ ModelSource ParseModel(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-Result<std::string> ReadConfig(const std::string& text) {
-  if (text.starts_with('{')) return text;
-  std::ifstream file(text);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (file) return content.str();
-  return Status::Invalid(fmt::format(
-      "--mm-global-cache-config '{}' is neither a JSON object nor a file that can be read", text));
-}
-
 Status FillStore(const ServeFlags& flags, EncodeServerOptions* options) {
   options->enable_global_cache = flags.enable_global_cache;
   if (!flags.enable_global_cache) {
-    const char* const stray = flags.backend          ? "--mm-global-cache-backend"
-                              : flags.config         ? "--mm-global-cache-config"
-                              : flags.file_store_dir ? "--file-store-dir"
-                                                     : nullptr;
+    const char* const stray = flags.store.backend          ? "--mm-global-cache-backend"
+                              : flags.store.config         ? "--mm-global-cache-config"
+                              : flags.store.file_store_dir ? "--file-store-dir"
+                                                           : nullptr;
     if (stray == nullptr) return Status::Ok();
     return Status::Invalid(fmt::format("{} needs --enable-mm-global-cache", stray));
   }
-  if (flags.backend) options->backend = *flags.backend;
-  if (flags.file_store_dir && flags.config) {
-    return Status::Invalid("--file-store-dir and --mm-global-cache-config exclude each other");
-  }
-  if (flags.file_store_dir) {
-    if (options->backend != "file") {
-      return Status::Invalid(
-          fmt::format("--file-store-dir is for the backend file, not {}", options->backend));
-    }
-    options->store_config_json = nlohmann::json{{"dir", *flags.file_store_dir}}.dump();
-  } else if (flags.config) {
-    EMBERCACHE_ASSIGN_OR_RETURN(options->store_config_json, ReadConfig(*flags.config));
-  }
+  EMBERCACHE_ASSIGN_OR_RETURN(options->store, StoreChoiceFrom(flags.store));
   return Status::Ok();
 }
 
 }  // namespace
 
-void AddServeFlags(CLI::App& command, ServeFlags* flags) {
+void AddNodeFlags(CLI::App& command, ServeFlags* flags) {
   command.option_defaults()->always_capture_default();
   command
       .add_option("--config", flags->config_file, "TOML file with any of these, by name with '_'")
@@ -68,29 +43,34 @@ void AddServeFlags(CLI::App& command, ServeFlags* flags) {
       ->type_name("[NAME=]DIR");
   command.add_flag("--enable-mm-global-cache", flags->enable_global_cache,
                    "Share embeddings with other nodes through a store");
-  command.add_option("--mm-global-cache-backend", flags->backend, "Kind of store (file)")
-      ->type_name("NAME");
+  AddStoreFlags(command, &flags->store);
   command
       .add_option("--mm-global-cache-size-gb", flags->size_gb,
                   "Host cache in GB of 10^9 bytes; 0: none (the smaller of 4 and a quarter of "
                   "the memory)")
       ->type_name("N")
       ->check(CLI::Range(0.0, 1e6));
-  command
-      .add_option("--mm-global-cache-config", flags->config,
-                  "Options of the store: a JSON object, or a file with one")
-      ->type_name("JSON|FILE");
-  command
-      .add_option("--file-store-dir", flags->file_store_dir,
-                  "Folder of the file store; short for --mm-global-cache-config '{\"dir\":…}'")
-      ->type_name("DIR");
-  command.add_option("--host", flags->host, "Address to listen on");
-  command.add_option("--port", flags->port, "Port to listen on; 0: any that is free");
   command.add_option("--namespace", flags->tenant_salt,
                      "Keeps embeddings apart from those of other namespaces");
   command.add_option("--epoch", flags->epoch, "A new one makes all older embeddings unreachable");
   command.add_option("--lookup-timeout-ms", flags->lookup_timeout_ms,
                      "The longest that a request waits for the store");
+  command.add_option("--max-pixels", flags->max_pixels, "Pixels of an image")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--max-batch-size", flags->max_batch_size,
+                  "Items of one shape that go into one forward pass")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--max-batch-wait-ms", flags->max_batch_wait_ms,
+                     "How long a pass waits for more of them");
+  command.add_option("--log-level", flags->log_level, "debug, info, warning or error");
+  command.add_option("--log-format", flags->log_format, "text or json");
+}
+
+void AddServeFlags(CLI::App& command, ServeFlags* flags) {
+  AddNodeFlags(command, flags);
+  command.add_option("--host", flags->host, "Address to listen on");
+  command.add_option("--port", flags->port, "Port to listen on; 0: any that is free");
   command
       .add_option("--request-timeout-ms", flags->request_timeout_ms,
                   "The longest that a request takes")
@@ -103,18 +83,8 @@ void AddServeFlags(CLI::App& command, ServeFlags* flags) {
       ->check(CLI::PositiveNumber);
   command.add_option("--max-body-mb", flags->max_body_mb, "Body of a request, in 10^6 bytes")
       ->check(CLI::Range(1U, 4000U));
-  command.add_option("--max-pixels", flags->max_pixels, "Pixels of an image")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--max-batch-size", flags->max_batch_size,
-                  "Items of one shape that go into one forward pass")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--max-batch-wait-ms", flags->max_batch_wait_ms,
-                     "How long a pass waits for more of them");
   command.add_option("--media-root", flags->media_root, "Folder that path items may name (none)")
       ->type_name("DIR");
-  command.add_option("--log-level", flags->log_level, "debug, info, warning or error");
-  command.add_option("--log-format", flags->log_format, "text or json");
   command.add_flag("--insecure", flags->insecure,
                    "Listen on an address that others reach, without access control");
 }
@@ -146,6 +116,13 @@ Result<EncodeServerOptions> ServerOptionsFrom(const ServeFlags& flags) {
   options.max_batch_wait = std::chrono::milliseconds(flags.max_batch_wait_ms);
   options.media_root = flags.media_root;
   return options;
+}
+
+std::set<std::string> ServeSettingNames() {
+  ServeFlags flags;
+  CLI::App command;
+  AddServeFlags(command, &flags);
+  return SettingNames(command);
 }
 
 Result<ServeFlags> ReadServeFlags(std::vector<std::string> arguments) {

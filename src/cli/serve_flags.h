@@ -3,11 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "embercache/status.h"
 #include "src/cli/settings.h"
+#include "src/cli/store_flags.h"
 #include "src/server/encode_server.h"
 
 namespace embercache {
@@ -17,9 +19,7 @@ struct ServeFlags {
   std::string config_file;
   std::vector<std::string> models;
   bool enable_global_cache = false;
-  std::optional<std::string> backend;
-  std::optional<std::string> config;
-  std::optional<std::string> file_store_dir;
+  StoreFlags store;
   std::optional<double> size_gb;
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
@@ -39,8 +39,15 @@ struct ServeFlags {
   bool insecure = false;
 };
 
-// Adds the flags to `command`; what they say goes to `*flags`, which outlives it.
+// Adds those of the flags that do not concern the network and its requests: what `encode` takes
+// too. What they say goes to `*flags`, which outlives `command`; its defaults are what it has now.
+void AddNodeFlags(CLI::App& command, ServeFlags* flags);
+
+// Adds all flags.
 void AddServeFlags(CLI::App& command, ServeFlags* flags);
+
+// Names of all settings that `serve` takes, as the TOML file has them.
+std::set<std::string> ServeSettingNames();
 
 // The flags as the server wants them. Invalid: a usage error.
 Result<EncodeServerOptions> ServerOptionsFrom(const ServeFlags& flags);

@@ -24,7 +24,8 @@ std::vector<CLI::Option*> OptionsOf(const CLI::App& command) {
   std::vector<CLI::Option*> options;
   // The const overload gives const options only; filling them is what this file is for.
   for (CLI::Option* option : const_cast<CLI::App&>(command).get_options()) {
-    if (!option->get_lnames().empty() && option != command.get_help_ptr()) {
+    if (!option->get_lnames().empty() && option->get_configurable() &&
+        option != command.get_help_ptr()) {
       options.push_back(option);
     }
   }
@@ -111,7 +112,14 @@ Status FillFromEnvironment(CLI::Option& option, std::string* origin) {
 
 }  // namespace
 
-Result<std::vector<Setting>> ResolveSettings(CLI::App& command) {
+std::set<std::string> SettingNames(const CLI::App& command) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : OptionsOf(command)) names.insert(NameOf(*option));
+  return names;
+}
+
+Result<std::vector<Setting>> ResolveSettings(CLI::App& command,
+                                             const std::set<std::string>& others) {
   const std::vector<CLI::Option*> options = OptionsOf(command);
   std::map<std::string, std::string> origins;
   for (CLI::Option* option : options) {
@@ -137,6 +145,7 @@ Result<std::vector<Setting>> ResolveSettings(CLI::App& command) {
         option->count() > 0 ? option->results() : Values{option->get_default_str()};
     settings.push_back({name, values, origins[name]});
   }
+  std::erase_if(file, [&](const auto& entry) { return others.contains(entry.first); });
   if (!file.empty()) {
     return Status::Invalid(fmt::format("{}: unknown key '{}'; keys are the flags' names, with '_'",
                                        config->results()[0], file.begin()->first));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,16 @@ struct Setting {
   std::string origin;
 };
 
-// Fills the options of `command` that no flag gave: from the variables EMBERCACHE_<OPTION>, then
+// Names of the options of `command` that are settings: all with a long name, but for those that are
+// marked configurable(false).
+std::set<std::string> SettingNames(const CLI::App& command);
+
+// Fills the settings of `command` that no flag gave: from the variables EMBERCACHE_<OPTION>, then
 // from the TOML file that its option --config names, whose keys are the options' names. Tells of
-// each option. Invalid names the variable or the key that is wrong or unknown.
-Result<std::vector<Setting>> ResolveSettings(CLI::App& command);
+// each one. Keys in `others` are those of other commands, and passed over. Invalid names the
+// variable or the key that is wrong or unknown.
+Result<std::vector<Setting>> ResolveSettings(CLI::App& command,
+                                             const std::set<std::string>& others = {});
 
 // Variables named EMBERCACHE_… that no option takes.
 std::vector<std::string> UnknownVariables(const CLI::App& command);

@@ -8,7 +8,6 @@
 
 #include "embercache/controller.h"
 #include "embercache/encoder.h"
-#include "embercache/store_factory.h"
 #include "src/base/log.h"
 #include "src/server/cache_collector.h"
 #include "src/server/encode_pipeline.h"
@@ -28,7 +27,6 @@ namespace {
 
 // How long /ready waits for the store's first answer.
 constexpr Duration kStoreStartTime = std::chrono::seconds(5);
-constexpr Duration kStoreStartPoll = std::chrono::milliseconds(20);
 
 size_t Cores() {
   return std::max<size_t>(1, std::thread::hardware_concurrency());
@@ -79,7 +77,6 @@ struct EncodeServer::Impl {
   Status LoadModels();
   Status OpenStore();
   Status MakeController();
-  void WaitForStore() const;
   void OpenRoutes();
   HttpResponse MetricsAnswer() const;
   HttpResponse ReadyAnswer() const;
@@ -148,11 +145,7 @@ Status EncodeServer::Impl::LoadModels() {
 
 Status EncodeServer::Impl::OpenStore() {
   if (!options.enable_global_cache) return Status::Ok();
-  EmbeddingStoreFactory factory;
-  RegisterBuiltinBackends(factory);
-  StoreConfig config;
-  config.json = options.store_config_json;
-  EMBERCACHE_ASSIGN_OR_RETURN(store, factory.CreateBackend(options.backend, config));
+  EMBERCACHE_ASSIGN_OR_RETURN(store, embercache::OpenStore(options.store));
   return Status::Ok();
 }
 
@@ -163,7 +156,7 @@ Status EncodeServer::Impl::MakeController() {
     controller_options.pools.push_back({model->spec.modality, model->spec.row_bytes()});
   }
   controller_options.lookup_timeout = options.limits.lookup_timeout;
-  controller_options.publish_confirm = PublishConfirm(options.backend);
+  controller_options.publish_confirm = PublishConfirm(options.store.backend);
   if (options.progress) {
     controller_options.progress = [this](const std::string& pool, uint64_t done, uint64_t total) {
       options.progress(fmt::format("pool {}", pool), done, total);
@@ -176,14 +169,6 @@ Status EncodeServer::Impl::MakeController() {
   EMBERCACHE_ASSIGN_OR_RETURN(controller, EmbeddingCacheController::Create(
                                               std::move(controller_options), std::move(parts)));
   return Status::Ok();
-}
-
-void EncodeServer::Impl::WaitForStore() const {
-  if (!store) return;
-  const TimePoint deadline = SteadyClock().Now() + kStoreStartTime;
-  while (store->Health().state != StoreState::kUp && SteadyClock().Now() < deadline) {
-    std::this_thread::sleep_for(kStoreStartPoll);
-  }
 }
 
 HttpResponse EncodeServer::Impl::MetricsAnswer() const {
@@ -261,6 +246,15 @@ Result<std::unique_ptr<EncodeServer>> EncodeServer::Listen(EncodeServerOptions o
   return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
 }
 
+std::unique_ptr<EncodeServer> EncodeServer::InProcess(EncodeServerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
+}
+
+void EncodeServer::Handle(std::shared_ptr<HttpExchange> exchange) {
+  impl_->service->Handle(std::move(exchange));
+}
+
 Status EncodeServer::Load() {
   Impl& impl = *impl_;
   if (!impl.options.media_root.empty()) {
@@ -282,7 +276,7 @@ Status EncodeServer::Load() {
         .Set(1);
   }
   LOG_INFO("configuration: {}", ConfigurationJson(impl.options, impl.limits.Get()));
-  impl.WaitForStore();
+  if (impl.store) (void)WaitUntilUp(*impl.store, SteadyClock().Now() + kStoreStartTime);
   impl.OpenRoutes();
   return Status::Ok();
 }
@@ -291,7 +285,7 @@ Status EncodeServer::Stop(TimePoint deadline) {
   Impl& impl = *impl_;
   if (impl.stopped) return Status::Ok();
   impl.stopped = true;
-  Status status = impl.http->Stop(deadline);
+  Status status = impl.http ? impl.http->Stop(deadline) : Status::Ok();
   const auto keep_first = [&status](Status next) {
     if (status.ok()) status = std::move(next);
   };

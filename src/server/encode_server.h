@@ -9,7 +9,9 @@
 
 #include "embercache/clock.h"
 #include "embercache/status.h"
+#include "src/server/http_server.h"
 #include "src/server/limits.h"
+#include "src/store/open_store.h"
 
 namespace embercache {
 
@@ -24,8 +26,7 @@ struct EncodeServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   bool enable_global_cache = false;
-  std::string backend = "file";
-  std::string store_config_json = "{}";
+  StoreChoice store;
   uint64_t pool_bytes = 0;
   std::string tenant_salt;
   uint64_t epoch = 0;
@@ -44,10 +45,16 @@ class EncodeServer {
  public:
   // Binds the address, and answers there from now on.
   static Result<std::unique_ptr<EncodeServer>> Listen(EncodeServerOptions options);
+  // Without an address: requests come by Handle.
+  static std::unique_ptr<EncodeServer> InProcess(EncodeServerOptions options);
   // Stop(now).
   ~EncodeServer();
 
+  // REQUIRES: it listens.
   uint16_t port() const;
+
+  // A POST /v1/encode, as one that came over the network. REQUIRES: loaded. Thread-safe.
+  void Handle(std::shared_ptr<HttpExchange> exchange);
 
   // Loads the models, opens the store, makes the host cache; then /ready says so. Fails when the
   // server cannot serve: a model or a local store that cannot be had.

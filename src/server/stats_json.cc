@@ -16,7 +16,7 @@ int64_t Milliseconds(Duration duration) {
 Json ConfigurationOf(const EncodeServerOptions& options, const Limits& limits) {
   return {{"host", options.host},
           {"enable_mm_global_cache", options.enable_global_cache},
-          {"mm_global_cache_backend", options.enable_global_cache ? options.backend : ""},
+          {"mm_global_cache_backend", options.enable_global_cache ? options.store.backend : ""},
           {"mm_global_cache_bytes", options.pool_bytes},
           {"epoch", options.epoch},
           {"lookup_timeout_ms", Milliseconds(limits.lookup_timeout)},
