@@ -11,6 +11,7 @@
 #include "embercache/store_factory.h"
 #include "src/base/log.h"
 #include "src/server/cache_collector.h"
+#include "src/server/cache_route.h"
 #include "src/server/encode_pipeline.h"
 #include "src/server/encode_service.h"
 #include "src/server/error_response.h"
@@ -99,7 +100,9 @@ struct EncodeServer::Impl {
   std::unique_ptr<EmbeddingCacheController> controller;
   std::unique_ptr<EncodePipeline> pipeline;
   std::unique_ptr<EncodeService> service;
+  std::unique_ptr<CacheRoute> cache_route;
   std::unique_ptr<CacheCollector> collector;
+  const TimePoint started = SteadyClock().Now();
   bool stopped = false;
 };
 
@@ -212,7 +215,9 @@ HttpResponse EncodeServer::Impl::StatsAnswer() const {
                              .cache = controller->Stats(),
                              .store_state = StoreStateName(controller->Stats()),
                              .store_description = store ? store->DescribeJson() : "{}",
-                             .admitted_items = service->admitted_items()});
+                             .admitted_items = service->admitted_items(),
+                             .uptime = SteadyClock().Now() - started,
+                             .errors = service->recent_errors().Get()});
   return response;
 }
 
@@ -232,9 +237,14 @@ void EncodeServer::Impl::OpenRoutes() {
                                                                .limits = &limits,
                                                                .media_root = media_root,
                                                                .models = models});
+  cache_route = std::make_unique<CacheRoute>(controller.get(), &limits, models);
   routes.Open(
       {.encode =
            [this](std::shared_ptr<HttpExchange> exchange) { service->Handle(std::move(exchange)); },
+       .cache =
+           [this](std::shared_ptr<HttpExchange> exchange) {
+             cache_route->Handle(std::move(exchange));
+           },
        .ready = [this] { return ReadyAnswer(); },
        .stats = [this] { return StatsAnswer(); },
        .metrics = [this] { return MetricsAnswer(); }});
