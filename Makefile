@@ -68,6 +68,14 @@ check-thread-safety: bootstrap ## build with clang, its warnings and its thread-
 	cmake --preset thread-safety -D EMBERCACHE_BUILD_TESTS=OFF
 	cmake --build --preset thread-safety
 
+.PHONY: check-soak
+check-soak: program models-and-media ## a minute of mixed load on a server, which then is as it was before
+	scripts/soak
+
+.PHONY: check-status-page
+check-status-page: program models-and-media ## the status page in headless Chromium, which has to be installed
+	scripts/check-status-page
+
 .PHONY: bench
 bench: bootstrap ## measure, and print the figures of docs/performance.md
 	cmake --preset release
