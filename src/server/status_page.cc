@@ -104,7 +104,7 @@ function row(...cells) {
   for (const cell of cells) line.append(cell instanceof Node ? cell : make("td", cell));
   return line;
 }
-const number = (value) => make("td", Math.round(value).toLocaleString("en"), "number");
+const number = (value) => Math.round(value).toLocaleString("en");
 const percent = (part, all) => all > 0 ? (100 * part / all).toFixed(1) + " %" : "–";
 function bytes(value) {
   for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
@@ -237,9 +237,11 @@ function show(stats, series) {
     row(make("th", queue), number(sum(series, "embercache_queue_depth", {queue})))));
   put("models", ...stats.models.map((model) => row(make("th", model.name),
     `${model.modality}, rows of ${model.hidden} ${model.dtype}`, make("td", "namespace " + model.namespace, "text"))));
-  const errors = stats.recent_errors.map((error) => row(
-    make("td", new Date(error.unix_ms).toLocaleTimeString(), "number"), error.code,
-    make("td", error.message, "text"), make("td", error.request_id, "text")));
+  const errors = stats.recent_errors.map((error) => {
+    const text = make("td", error.message + " ", "text");
+    text.append(make("small", error.request_id));
+    return row(make("td", new Date(error.unix_ms).toLocaleTimeString(), "number"), error.code, text);
+  });
   put("errors", ...(errors.length ? errors : [row("none")]));
 }
 
