@@ -10,6 +10,7 @@
 #include "embercache/encoder.h"
 #include "src/base/log.h"
 #include "src/server/cache_collector.h"
+#include "src/server/cache_route.h"
 #include "src/server/encode_pipeline.h"
 #include "src/server/encode_service.h"
 #include "src/server/error_response.h"
@@ -96,7 +97,9 @@ struct EncodeServer::Impl {
   std::unique_ptr<EmbeddingCacheController> controller;
   std::unique_ptr<EncodePipeline> pipeline;
   std::unique_ptr<EncodeService> service;
+  std::unique_ptr<CacheRoute> cache_route;
   std::unique_ptr<CacheCollector> collector;
+  const TimePoint started = SteadyClock().Now();
   bool stopped = false;
 };
 
@@ -197,7 +200,9 @@ HttpResponse EncodeServer::Impl::StatsAnswer() const {
                              .cache = controller->Stats(),
                              .store_state = StoreStateName(controller->Stats()),
                              .store_description = store ? store->DescribeJson() : "{}",
-                             .admitted_items = service->admitted_items()});
+                             .admitted_items = service->admitted_items(),
+                             .uptime = SteadyClock().Now() - started,
+                             .errors = service->recent_errors().Get()});
   return response;
 }
 
@@ -217,9 +222,14 @@ void EncodeServer::Impl::OpenRoutes() {
                                                                .limits = &limits,
                                                                .media_root = media_root,
                                                                .models = models});
+  cache_route = std::make_unique<CacheRoute>(controller.get(), &limits, models);
   routes.Open(
       {.encode =
            [this](std::shared_ptr<HttpExchange> exchange) { service->Handle(std::move(exchange)); },
+       .cache =
+           [this](std::shared_ptr<HttpExchange> exchange) {
+             cache_route->Handle(std::move(exchange));
+           },
        .ready = [this] { return ReadyAnswer(); },
        .stats = [this] { return StatsAnswer(); },
        .metrics = [this] { return MetricsAnswer(); }});

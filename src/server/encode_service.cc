@@ -20,7 +20,8 @@ bool EncodeService::Admit(size_t items, size_t limit) {
   return true;
 }
 
-void EncodeService::LogTrouble(const std::string& request_id, const Status& status) {
+void EncodeService::NoteFailure(const std::string& request_id, const Status& status) {
+  recent_errors_.Add(request_id, status);
   if (HttpStatusOf(status) < 500) return;
   LogLimiter& limiter = trouble_[static_cast<size_t>(status.code())];
   if (const uint64_t times = limiter.Admit(SteadyClock().Now())) {

@@ -14,6 +14,7 @@
 #include "src/server/http_server.h"
 #include "src/server/limits.h"
 #include "src/server/media_bytes.h"
+#include "src/server/recent_errors.h"
 #include "src/server/served_model.h"
 
 namespace embercache {
@@ -41,6 +42,7 @@ class EncodeService {
 
   // Items admitted and not answered.
   size_t admitted_items() const { return admitted_.load(); }
+  const RecentErrors& recent_errors() const { return recent_errors_; }
 
  private:
   friend class EncodeTask;
@@ -50,11 +52,12 @@ class EncodeService {
   void Release(size_t items) { admitted_.fetch_sub(items); }
   Result<std::shared_ptr<const ServedModel>> FindModel(const std::string& name) const;
 
-  const EncodeServiceParts parts_;
-  // One line in 10 s for each kind of failure that is not the caller's fault.
-  void LogTrouble(const std::string& request_id, const Status& status);
+  // Remembers it; and one line in 10 s for each kind of failure that is not the caller's fault.
+  void NoteFailure(const std::string& request_id, const Status& status);
 
+  const EncodeServiceParts parts_;
   std::atomic<size_t> admitted_{0};
+  RecentErrors recent_errors_;
   std::array<LogLimiter, 11> trouble_;  // by StatusCode
 };
 

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <random>
 
 #include "src/server/error_response.h"
 #include "src/server/multipart.h"
+#include "src/server/request_headers.h"
 
 // Every item ends in Succeed or Fail, once; `open_` counts those that have not, and LookUpAll as
 // one more. Whoever brings it to zero, or the timer at the deadline, takes the answer. What comes
@@ -22,31 +21,12 @@ constexpr int kMaxLookups = 4;
 // Items of a request are hashed in parallel when their texts have at least so many bytes.
 constexpr size_t kParallelBytes = 256 << 10;
 
-constexpr size_t kMaxRequestIdBytes = 128;
-// Sending ends by the request's deadline too, but an answer that was made late gets this much.
-constexpr Duration kLeastSendTime = std::chrono::seconds(1);
-
 double Seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
 TimePoint Now() {
   return SteadyClock().Now();
-}
-
-// It goes back in a header.
-Status CheckRequestId(std::string_view what, const std::string& id) {
-  const bool fine = id.size() <= kMaxRequestIdBytes &&
-                    std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  return fine ? Status::Ok()
-              : Status::Invalid(
-                    fmt::format("{} has to be at most {} printable ASCII characters without blanks",
-                                what, kMaxRequestIdBytes));
-}
-
-std::string MakeRequestId() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}", random());
 }
 
 std::string_view SourceName(Source source) {
@@ -75,8 +55,7 @@ EncodeTask::EncodeTask(EncodeService* service, std::shared_ptr<HttpExchange> exc
       exchange_(std::move(exchange)),
       limits_(parts_.limits->Get()),
       received_(exchange_->request().received),
-      deadline_(received_ + limits_.request_timeout),
-      request_id_(exchange_->request().Header("X-Request-Id")) {}
+      deadline_(received_ + limits_.request_timeout) {}
 
 EncodeTask::~EncodeTask() {
   service_->Release(admitted_);
@@ -85,7 +64,7 @@ EncodeTask::~EncodeTask() {
 void EncodeTask::Start() {
   const Status accepted = Accept();
   if (!accepted.ok()) {
-    service_->LogTrouble(request_id_, accepted);
+    service_->NoteFailure(request_id_, accepted);
     return Respond(ErrorResponse(accepted));
   }
   exchange_->OnClientGone([weak = weak_from_this()] {
@@ -105,22 +84,9 @@ Result<EncodeRequest> EncodeTask::Parse() {
 }
 
 Status EncodeTask::ReadHeaders() {
-  Status id = CheckRequestId("header X-Request-Id", request_id_);
-  if (!id.ok()) {
-    request_id_.clear();  // it would go back in a header
-    return id;
-  }
-  const std::string_view timeout = exchange_->request().Header("X-Request-Timeout-Ms");
-  if (timeout.empty()) return Status::Ok();
-  int64_t milliseconds = 0;
-  const auto [end, error] =
-      std::from_chars(timeout.data(), timeout.data() + timeout.size(), milliseconds);
-  if (error != std::errc() || end != timeout.data() + timeout.size() || milliseconds <= 0) {
-    return Status::Invalid(fmt::format(
-        "header X-Request-Timeout-Ms is '{}'; it has to be a positive number", timeout));
-  }
-  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(limits_.request_timeout);
-  deadline_ = received_ + std::chrono::milliseconds(std::min(milliseconds, limit.count()));
+  const HttpRequest& request = exchange_->request();
+  EMBERCACHE_ASSIGN_OR_RETURN(request_id_, RequestIdOf(request));
+  EMBERCACHE_ASSIGN_OR_RETURN(deadline_, DeadlineOf(request, limits_.request_timeout));
   return Status::Ok();
 }
 
@@ -357,7 +323,7 @@ void EncodeTask::Respond(HttpResponse response) {
   if (response.status == 503) {
     response.headers.emplace_back("Retry-After", std::to_string(retry_after_s_.load()));
   }
-  response.deadline = std::max(deadline_, Now() + kLeastSendTime);
+  response.deadline = SendDeadline(deadline_);
   exchange_->Respond(std::move(response));
 }
 
@@ -375,7 +341,7 @@ void EncodeTask::CountItems(const Answer& answer) const {
   const std::string modality(ModalityName(model_->spec.modality));
   for (const AnswerItem& item : answer.items) {
     if (!item.error.ok()) {
-      service_->LogTrouble(request_id_, item.error);
+      service_->NoteFailure(request_id_, item.error);
       metrics.item_errors.Add({{"code", std::string(StatusCodeName(item.error.code()))}})
           .Increment();
       continue;

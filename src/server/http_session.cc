@@ -168,8 +168,8 @@ asio::awaitable<void> HttpSession::Refuse() {
   const std::shared_ptr<HttpSession> self = shared_from_this();
   const HttpRequest none;
   HttpResponse refusal = ErrorResponse(Status::Unavailable("too many connections"));
-  (void)co_await Send(none, std::move(refusal), false);
-  co_await Linger();
+  const bool sent = co_await Send(none, std::move(refusal), false);
+  if (sent) co_await Linger();
   ended_ = true;
   deadline_.cancel();
 }
@@ -217,10 +217,9 @@ asio::awaitable<bool> HttpSession::ServeOne() {
       co_return false;
     }
     const int status = error == http::error::header_limit ? 431 : 400;
-    linger_ = true;
     HttpResponse refusal = ErrorResponse(status, StatusCodeName(StatusCode::kInvalid),
                                          "the head is not HTTP/1.1: " + error.message());
-    (void)co_await Send(incoming.request, std::move(refusal), false);
+    linger_ = co_await Send(incoming.request, std::move(refusal), false);
     co_return false;
   }
 
@@ -251,8 +250,9 @@ asio::awaitable<bool> HttpSession::ServeOne() {
     if (!response) co_return false;
   }
   keep_alive = keep_alive && !draining_;
-  linger_ = !keep_alive;
-  co_return co_await Send(head, std::move(*response), keep_alive) && keep_alive;
+  const bool sent = co_await Send(head, std::move(*response), keep_alive);
+  linger_ = sent && !keep_alive;
+  co_return sent && keep_alive;
 }
 
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& incoming) {
@@ -260,7 +260,8 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& inc
   const uint64_t limit = context_->handler->MaxBodyBytes();
   const auto size = parser.content_length();
   if (size && *size > limit) {
-    if (*size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
+    const bool waits = parser.get().count(http::field::expect) > 0;  // it sends nothing then
+    if (!waits && *size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
     co_return TooLarge(limit);
   }
   if (!parser.chunked() && size.value_or(0) == 0) co_return std::nullopt;
@@ -357,7 +358,8 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::AwaitAnswer(
     std::shared_ptr<HttpExchange> exchange) {
   answer_.reset();
   waiting_ = true;
-  deadline_.cancel();
+  // Moved rather than cancelled: an expiry that is on its way here must find it in the future.
+  deadline_.expires_at(TimePoint::max());
   WatchClient();
   context_->handler->Handle(std::move(exchange));
   while (!answer_ && !gone_) {

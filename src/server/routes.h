@@ -16,6 +16,7 @@ namespace embercache {
 // What the routes answer from. Empty functions answer 503: the server is starting.
 struct RouteTargets {
   std::function<void(std::shared_ptr<HttpExchange>)> encode;
+  std::function<void(std::shared_ptr<HttpExchange>)> cache;
   std::function<HttpResponse()> ready;
   std::function<HttpResponse()> stats;
   std::function<HttpResponse()> metrics;
@@ -29,7 +30,7 @@ class Routes final : public HttpHandler {
   Routes(Metrics* metrics, Executor* background, const LiveLimits* limits, bool local_only)
       : metrics_(metrics), background_(background), limits_(limits), local_only_(local_only) {}
 
-  // Once, when everything is loaded. Until then all but /health answers 503.
+  // Once, when everything is loaded. Until then all that needs the targets answers 503.
   void Open(RouteTargets targets);
 
   std::optional<HttpResponse> Admit(const HttpRequest& head) override;

@@ -14,7 +14,10 @@ int64_t Milliseconds(Duration duration) {
 }
 
 Json ConfigurationOf(const EncodeServerOptions& options, const Limits& limits) {
-  return {{"host", options.host},
+  Json models = Json::array();
+  for (const ModelSource& model : options.models) models.push_back(model.dir);
+  return {{"models", models},
+          {"host", options.host},
           {"enable_mm_global_cache", options.enable_global_cache},
           {"mm_global_cache_backend", options.enable_global_cache ? options.store.backend : ""},
           {"mm_global_cache_bytes", options.pool_bytes},
@@ -78,6 +81,17 @@ Json LanesOf(const ControllerStats& stats) {
   return lanes;
 }
 
+Json ErrorsOf(const std::vector<RecentErrors::Entry>& entries) {
+  Json errors = Json::array();
+  for (const RecentErrors::Entry& entry : entries) {
+    errors.push_back({{"unix_ms", entry.unix_ms},
+                      {"request_id", entry.request_id},
+                      {"code", StatusCodeName(entry.code)},
+                      {"message", entry.message}});
+  }
+  return errors;
+}
+
 }  // namespace
 
 std::string ConfigurationJson(const EncodeServerOptions& options, const Limits& limits) {
@@ -88,6 +102,7 @@ std::string StatsJson(const StatsSource& source) {
   const Json description = Json::parse(source.store_description, nullptr, false);
   const Json stats = {{"version", Version()},
                       {"envelope_version", kEnvelopeVersion},
+                      {"uptime_s", Milliseconds(source.uptime) / 1000},
                       {"configuration", ConfigurationOf(*source.options, source.limits)},
                       {"models", ModelsOf(source)},
                       {"items_admitted", source.admitted_items},
@@ -97,7 +112,8 @@ std::string StatsJson(const StatsSource& source) {
                         {"state", source.store_state},
                         {"detail", source.cache.store.detail},
                         {"description", description.is_discarded() ? Json() : description}}},
-                      {"lanes", LanesOf(source.cache)}};
+                      {"lanes", LanesOf(source.cache)},
+                      {"recent_errors", ErrorsOf(source.errors)}};
   return stats.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -8,6 +8,7 @@
 
 #include "embercache/controller.h"
 #include "src/server/encode_server.h"
+#include "src/server/recent_errors.h"
 #include "src/server/served_model.h"
 
 namespace embercache {
@@ -20,6 +21,8 @@ struct StatsSource {
   std::string_view store_state;
   std::string store_description;  // a JSON object
   size_t admitted_items = 0;
+  Duration uptime{};
+  std::vector<RecentErrors::Entry> errors;
 };
 
 // The body of GET /v1/stats: what is in force, what is loaded, how full it is.
