@@ -143,6 +143,7 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
   const auto add = [command](const char* name, auto& value, const char* what) {
     return command->add_option(name, value, what)
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->capture_default_str()
         ->configurable(false);
   };

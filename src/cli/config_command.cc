@@ -46,6 +46,8 @@ void AddConfigCommand(CLI::App& app, int* exit_code) {
   AddServeFlags(*command, flags.get());
   const auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "As a JSON object")->configurable(false);
+  SetExamples(*command, {"embercache config --model MODEL --port 9000",
+                         "EMBERCACHE_MODEL=MODEL embercache config --json"});
   command->callback(
       [command, flags, json, exit_code] { *exit_code = PrintConfig(*flags, *command, *json); });
 }

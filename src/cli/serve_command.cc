@@ -108,6 +108,9 @@ void AddServeCommand(CLI::App& app, const std::vector<std::string>& arguments, i
   CLI::App* const command = app.add_subcommand("serve", "Serve embeddings over HTTP");
   const auto flags = std::make_shared<ServeFlags>();
   AddServeFlags(*command, flags.get());
+  SetExamples(*command, {"embercache serve --model MODEL",
+                         "embercache serve --model MODEL --enable-mm-global-cache "
+                         "--file-store-dir store"});
   command->callback(
       [command, flags, arguments, exit_code] { *exit_code = Serve(*flags, *command, arguments); });
 }

@@ -40,7 +40,8 @@ void AddNodeFlags(CLI::App& command, ServeFlags* flags) {
       .add_option("--config", flags->config_file, "TOML file with any of these, by name with '_'")
       ->type_name("FILE");
   command.add_option("--model", flags->models, "Model folder; repeat for several")
-      ->type_name("[NAME=]DIR");
+      ->type_name("[NAME=]DIR")
+      ->allow_extra_args(false);
   command.add_flag("--enable-mm-global-cache", flags->enable_global_cache,
                    "Share embeddings with other nodes through a store");
   AddStoreFlags(command, &flags->store);

@@ -155,5 +155,5 @@ def test_progress_is_shown_on_a_terminal_only(model, photos):
             shown += part
         os.close(leader)
         assert process.wait(ec_server.START_SECONDS) == 0
-    assert b"encoding" in shown and b"100 %" in shown
+    assert b"encoding [" in shown and b"50 %" in shown
     assert run("encode", photos, "--model", model).stderr == ""
