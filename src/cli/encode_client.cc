@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string_view>
 
 namespace embercache {
@@ -17,7 +19,10 @@ class LocalExchange final : public HttpExchange {
  public:
   explicit LocalExchange(HttpRequest request) : HttpExchange(std::move(request)) {}
   ~LocalExchange() override {
-    if (!answered_) response_.set_value({.status = 500, .text = R"({"error":{"message":""}})"});
+    if (answered_) return;
+    HttpResponse none;
+    none.status = 500;
+    response_.set_value(std::move(none));
   }
   void Respond(HttpResponse response) override {
     answered_ = true;

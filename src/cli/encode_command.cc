@@ -1,7 +1,9 @@
 // Results are printed and written in the order of the files, however many are under way.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <memory>

@@ -12,6 +12,7 @@
 
 #include "embercache/controller.h"
 #include "src/cache/stored_object.h"
+#include "src/store/borrowed_store.h"
 
 namespace embercache {
 namespace {
@@ -107,8 +108,8 @@ class Bench {
   std::span<const LookupItem> ItemsOf(uint32_t thread) const {
     return std::span(items_).subspan(size_t{thread} * load_.batch, load_.batch);
   }
-  Result<std::vector<LookupAnswer>> Answers(EmbeddingCacheController& controller,
-                                            std::span<const LookupItem> items) const;
+  std::vector<LookupAnswer> Answers(EmbeddingCacheController& controller,
+                                    std::span<const LookupItem> items) const;
   Work LookUp(EmbeddingCacheController& controller, uint32_t thread, Source expected);
   Status Fill(LookupAnswer answer) const;
   Status RemoveAll(const Keys& keys) const;
@@ -143,17 +144,22 @@ Bench::Bench(std::shared_ptr<EmbeddingStore> store, const BenchLoad& load)
   }
 }
 
-Result<std::vector<LookupAnswer>> Bench::Answers(EmbeddingCacheController& controller,
-                                                 std::span<const LookupItem> items) const {
-  std::vector<LookupAnswer> answers(items.size());
-  std::latch open(static_cast<std::ptrdiff_t>(items.size()));
+std::vector<LookupAnswer> Bench::Answers(EmbeddingCacheController& controller,
+                                         std::span<const LookupItem> items) const {
+  struct State {
+    explicit State(size_t count) : answers(count), open(static_cast<std::ptrdiff_t>(count)) {}
+    std::vector<LookupAnswer> answers;
+    std::latch open;
+  };
+  // Whoever gives the last answer may still be in count_down when this returns.
+  const auto state = std::make_shared<State>(items.size());
   const TimePoint deadline = Now() + kCallTime;
-  controller.Lookup(spec_, items, deadline, deadline, [&](size_t i, LookupAnswer answer) {
-    answers[i] = std::move(answer);
-    open.count_down();
+  controller.Lookup(spec_, items, deadline, deadline, [state](size_t i, LookupAnswer answer) {
+    state->answers[i] = std::move(answer);
+    state->open.count_down();
   });
-  open.wait();
-  return answers;
+  state->open.wait();
+  return std::move(state->answers);
 }
 
 Status Bench::Fill(LookupAnswer answer) const {
@@ -172,19 +178,19 @@ Status Bench::Fill(LookupAnswer answer) const {
 
 Status Bench::Prepare() {
   ControllerOptions options;
-  options.max_pool_bytes = 2 * load_.total_bytes() + kSpareBytes;
+  options.max_pool_bytes = load_.total_bytes() + load_.total_bytes() / 4 + kSpareBytes;
   options.pools = {{spec_.modality, spec_.row_bytes()}};
   options.lookup_timeout = kCallTime;
   options.publish_timeout = kCallTime;
   options.max_put_queue_bytes = options.max_pool_bytes;
   ControllerParts parts;
-  parts.store = store_;
+  parts.store = std::make_shared<BorrowedStore>(store_);
   EMBERCACHE_ASSIGN_OR_RETURN(cached_, EmbeddingCacheController::Create(options, parts));
   options.max_uncached_bytes = options.max_pool_bytes;
   options.max_pool_bytes = 0;
   EMBERCACHE_ASSIGN_OR_RETURN(uncached_, EmbeddingCacheController::Create(options, parts));
 
-  EMBERCACHE_ASSIGN_OR_RETURN(std::vector<LookupAnswer> answers, Answers(*cached_, items_));
+  std::vector<LookupAnswer> answers = Answers(*cached_, items_);
   std::vector<EmbeddingKey> keys;
   for (size_t i = 0; i < items_.size(); ++i) {
     EMBERCACHE_RETURN_IF_ERROR(Fill(std::move(answers[i])));
@@ -260,8 +266,7 @@ Work Bench::Get(uint32_t thread) {
 
 Work Bench::LookUp(EmbeddingCacheController& controller, uint32_t thread, Source expected) {
   const auto look_up = [this, &controller, thread, expected]() -> Status {
-    EMBERCACHE_ASSIGN_OR_RETURN(const std::vector<LookupAnswer> answers,
-                                Answers(controller, ItemsOf(thread)));
+    const std::vector<LookupAnswer> answers = Answers(controller, ItemsOf(thread));
     for (const LookupAnswer& answer : answers) {
       if (answer.pin && answer.source == expected) continue;
       return Status::Unavailable("the cache does not find an object that was published");

@@ -59,6 +59,7 @@ void Verifier::Check(const std::string& id) {
       break;
     case ObjectState::kForeign:
       ++foreign_;
+      Found(id, object);
       break;
     case ObjectState::kCorrupt:
       ++corrupt_;

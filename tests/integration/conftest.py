@@ -22,7 +22,7 @@ def run(*arguments, exit_code=0, env=None, cwd=None):
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=ec_server.START_SECONDS,
+        timeout=5 * ec_server.START_SECONDS,
         env=os.environ | (env or {}),
         cwd=cwd,
     )

@@ -154,7 +154,7 @@ def test_verify_finds_nothing_in_a_good_store(folder):
 def test_verify_names_what_is_damaged_and_leaves_it(folder):
     bad, short, good = objects(folder)
     damage(bad)
-    short.write_bytes(short.read_bytes()[:-4096])
+    short.write_bytes(short.read_bytes()[:-100])
     done = run("verify", "--file-store-dir", folder, exit_code=1)
     assert f"emb_{bad.stem} corrupt: the payload's checksum is wrong" in done.stdout
     assert f"emb_{short.stem} corrupt" in done.stdout
@@ -184,7 +184,8 @@ def test_scrub_removes_what_is_damaged_and_nothing_else(folder):
     foreign.write_bytes(b"\0" * 8192)
     report = json.loads(run("scrub", "--file-store-dir", folder, "--json").stdout)
     assert (report["good"], report["corrupt"], report["foreign"], report["removed"]) == (1, 1, 1, 1)
-    assert [entry["id"] for entry in report["bad"]] == [f"emb_{bad.stem}"]
+    named = {entry["id"]: (entry["state"], entry.get("removed")) for entry in report["bad"]}
+    assert named == {f"emb_{bad.stem}": ("corrupt", True), f"emb_{foreign.stem}": ("foreign", None)}
     assert objects(folder) == sorted([foreign, good])
     assert "0 corrupt" in run("scrub", "--file-store-dir", folder).stdout
 
