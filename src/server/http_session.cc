@@ -252,7 +252,7 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   keep_alive = keep_alive && !draining_;
   const bool sent = co_await Send(head, std::move(*response), keep_alive);
   linger_ = sent && !keep_alive;
-  co_return sent && keep_alive;
+  co_return sent&& keep_alive;
 }
 
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& incoming) {
