@@ -13,8 +13,8 @@ namespace embercache {
 // all that the store may touch.
 class FetchJob {
  public:
-  // Items of one of `specs`. With `by_key`, what is of a namespace that none of them has is somebody
-  // else's, and a miss; else there is one spec, and anything else is corrupt.
+  // Items of one of `specs`. With `by_key`, what is of a namespace that none of them has is
+  // somebody else's, and a miss; else there is one spec, and anything else is corrupt.
   FetchJob(GlobalCache& cache, std::vector<EmbeddingSpec> specs, bool by_key,
            std::vector<FetchItem> items);
 

@@ -102,9 +102,9 @@ void GlobalCache::Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items,
                    "store calls that have not returned hold a quarter of pool {}", pool->name())));
     return done(std::vector<FetchResult>(count));
   }
-  SubmitFetch(std::make_shared<FetchJob>(*this, std::vector<EmbeddingSpec>{spec}, false,
-                                         std::move(items)),
-              count, deadline, std::move(done));
+  SubmitFetch(
+      std::make_shared<FetchJob>(*this, std::vector<EmbeddingSpec>{spec}, false, std::move(items)),
+      count, deadline, std::move(done));
 }
 
 void GlobalCache::SubmitFetch(std::shared_ptr<FetchJob> job, size_t count, TimePoint deadline,

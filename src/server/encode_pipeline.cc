@@ -98,7 +98,8 @@ struct EncodePipeline::State {
   std::deque<EncodeJob> decode_queue GUARDED_BY(mutex);
   std::deque<ReadyJob> ready GUARDED_BY(mutex);
   uint64_t ready_bytes GUARDED_BY(mutex) = 0;
-  // Of the jobs between Submit and their end.
+  // The jobs between Submit and their end.
+  size_t open_jobs GUARDED_BY(mutex) = 0;
   double open_cost_seconds GUARDED_BY(mutex) = 0;
   bool stopping GUARDED_BY(mutex) = false;
 };
@@ -258,10 +259,12 @@ void EncodePipeline::Submit(EncodeJob job) {
     MutexLock lock(state_->mutex);
     if (!state_->stopping) {
       const double cost = job.model->recent_cost_seconds();
+      ++state_->open_jobs;
       state_->open_cost_seconds += cost;
       job.done = [state = state_, cost, done = std::move(job.done)](EncodeOutcome outcome) {
         {
           MutexLock done_lock(state->mutex);
+          --state->open_jobs;
           state->open_cost_seconds -= cost;
         }
         done(std::move(outcome));
@@ -276,6 +279,7 @@ void EncodePipeline::Submit(EncodeJob job) {
 
 Duration EncodePipeline::EstimatedTime(const ServedModel& model) const {
   MutexLock lock(state_->mutex);
+  if (state_->open_jobs == 0) return Duration::zero();
   const double ahead =
       state_->open_cost_seconds / static_cast<double>(state_->options.encode_threads);
   return std::chrono::duration_cast<Duration>(

@@ -59,7 +59,8 @@ class EncodePipeline {
 
   void Submit(EncodeJob job);
 
-  // What a job submitted now would take, by what recent ones took; 0 while nothing is known.
+  // What a job submitted now would take, by what recent ones took. 0 while nothing is known, and
+  // while there is no other job: only trying tells whether a bad estimate still holds.
   Duration EstimatedTime(const ServedModel& model) const;
 
   size_t decode_queue_depth() const;

@@ -251,8 +251,9 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   }
   keep_alive = keep_alive && !draining_;
   const bool sent = co_await Send(head, std::move(*response), keep_alive);
-  linger_ = sent && !keep_alive;
-  co_return sent && keep_alive;
+  if (!sent) co_return false;
+  linger_ = !keep_alive;
+  co_return keep_alive;
 }
 
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& incoming) {

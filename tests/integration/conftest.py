@@ -4,6 +4,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 from PIL import Image
@@ -60,6 +61,13 @@ def global_cache(folder, size_gb=0.1):
         *("--mm-global-cache-size-gb", size_gb, "--lookup-timeout-ms", 20000),
         *("--request-timeout-ms", 120000),
     )
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + ec_server.START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
 
 
 def picture(seed, size=(64, 48), kind="PNG"):

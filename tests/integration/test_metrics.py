@@ -108,8 +108,8 @@ def test_the_configuration_in_force_is_logged_once_at_the_start(start, model):
 
 
 def test_trouble_of_one_kind_is_one_line_for_a_while(start):
-    with start("--queue-items", 1) as server:
-        items = [ec_server.image_item(picture("trouble"))] * 2
+    with start("--queue-items", 2) as server:
+        items = [ec_server.image_item(picture("trouble"))] * 3
         for i in range(20):
             assert server.encode(*items, headers={"X-Request-Id": f"t-{i}"}).status == 503
             assert server.encode(ec_server.image_item(b"bad")).status == 400

@@ -1,12 +1,13 @@
 """Clients that are slow, or do nothing: they are bounded, and keep nothing for themselves. What takes
 longer than a test may (rates, idle connections) is in tests/unit/server with shorter times."""
 import json
+import resource
 import socket
 import time
 
 import ec_server
 import pytest
-from conftest import picture
+from conftest import picture, wait_until
 from test_http import Wire, head
 
 
@@ -14,20 +15,6 @@ from test_http import Wire, head
 def server(start):
     with start("--request-timeout-ms", 120000) as running:
         yield running
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + ec_server.START_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def connections(server):
-    """Established or closing connections of the server, as the kernel counts them."""
-    port = f":{server.port:04X}"
-    lines = open("/proc/net/tcp").read().splitlines()[1:]
-    return sum(1 for line in lines if line.split()[1].endswith(port) and line.split()[3] != "0A")
 
 
 def test_a_reader_that_stops_is_cut_at_the_requests_deadline_and_its_pins_go(server):
@@ -97,7 +84,10 @@ def test_a_client_that_closes_its_sending_side_early_is_gone(server):
 
 
 def test_connections_beyond_the_limit_are_refused_and_the_server_recovers(start):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     with start() as server:
+        before = server.open_files()
         wires = []
         try:
             for _ in range(1100):  # the limit is 1024
@@ -108,7 +98,7 @@ def test_connections_beyond_the_limit_are_refused_and_the_server_recovers(start)
             for wire in wires:
                 wire.file.close()
                 wire.socket.close()
-        wait_until(lambda: connections(server) <= 1)
+        wait_until(lambda: server.open_files() <= before)
         assert server.request("GET", "/health").status == 200
 
 

@@ -333,6 +333,9 @@ TEST_F(EncodeServiceTest, TheRequestIdOfTheHeaderIsUsedWhereTheBodyHasNone) {
 TEST_F(EncodeServiceTest, WorkThatWouldEndAfterTheDeadlineIsRefusedAtOnceButHitsAreServed) {
   Start();
   ASSERT_THAT(Ask({"A"}), ElementsAre("computed"));
+  encoder().Block();
+  auto busy = Send({"X"});
+  encoder().WaitEntered(2);
   for (int i = 0; i < 100; ++i) model_->AddCost(3600);
   const HttpResponse response = Send({"A", "B"}).get();
   EXPECT_THAT(Outcomes(response), ElementsAre("local", "RESOURCE_EXHAUSTED"));
@@ -343,7 +346,16 @@ TEST_F(EncodeServiceTest, WorkThatWouldEndAfterTheDeadlineIsRefusedAtOnceButHits
                    [](const auto& header) { return header.first == "Retry-After"; });
   ASSERT_NE(retry_after, refused.headers.end());
   EXPECT_GT(std::stoi(retry_after->second), 1000);
-  EXPECT_EQ(encoder().prepared, 1U);
+  EXPECT_EQ(encoder().prepared, 2U);
+  encoder().Unblock();
+  busy.get();
+}
+
+TEST_F(EncodeServiceTest, ABadEstimateDoesNotKeepAnIdleEncoderFromWork) {
+  Start();
+  for (int i = 0; i < 100; ++i) model_->AddCost(3600);
+  EXPECT_THAT(Ask({"A"}), ElementsAre("computed"));
+  EXPECT_LT(model_->recent_cost_seconds(), 3600);
 }
 
 TEST_F(EncodeServiceTest, TheWorkOfAClientThatLeftIsGivenUp) {
