@@ -85,6 +85,14 @@ check-fuzz: bootstrap ## each fuzzer for FUZZ_SECONDS (10), from the corpora in 
 	  echo "$$fuzzer: $$(sed -n 's/^stat::number_of_executed_units: *//p' $$found.log) inputs"
 	done
 
+.PHONY: check-soak
+check-soak: program models-and-media ## a minute of mixed load on a server, which then is as it was before
+	scripts/soak
+
+.PHONY: check-status-page
+check-status-page: program models-and-media ## the status page in headless Chromium, which has to be installed
+	scripts/check-status-page
+
 .PHONY: bench
 bench: bootstrap ## measure, and print the figures of docs/performance.md
 	cmake --preset release

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import http.client
 import json
+import os
 import pathlib
 import re
 import signal
@@ -133,6 +134,13 @@ class Server:
     def rss_bytes(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def open_files(self):
+        return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def stop(self, sig=signal.SIGTERM):
         """Its exit code."""

@@ -86,6 +86,8 @@ class Claim {
 
   explicit operator bool() const { return entry_ != nullptr; }
   const EmbeddingKey& key() const;
+  // Whether somebody else waits for this embedding now.
+  bool wanted() const;
 
   // Memory for up to `payload_bytes` (an upper bound will do) and `metadata_bytes`: pages of the
   // pool, evicting if need be, else a block of the request arena (then uncached() is true and

@@ -17,6 +17,10 @@ namespace embercache {
 // Sets level ("debug", "info", "warning", "error") for the process. Invalid names the choices.
 Status SetLogLevel(std::string_view level);
 
+// "text" (the default), or "json": an object a line with time, level and message. Invalid names the
+// choices.
+Status SetLogFormat(std::string_view format);
+
 // The logger that all of EmberCache writes to. Thread-safe.
 spdlog::logger& Log();
 

@@ -189,6 +189,15 @@ void EmbeddingCacheController::Lookup(const EmbeddingSpec& spec, std::span<const
   }
 }
 
+void EmbeddingCacheController::Read(const EmbeddingKey& key, std::vector<EmbeddingSpec> specs,
+                                    TimePoint deadline, std::function<void(Result<Pin>)> done) {
+  if (Pin pin = impl_->cache->TryPin(key)) return done(std::move(pin));
+  if (!impl_->global || impl_->IsClosed()) {
+    return done(Status::NotFound("there is no such embedding here"));
+  }
+  impl_->global->Read(key, std::move(specs), impl_->arena, deadline, std::move(done));
+}
+
 InsertResult EmbeddingCacheController::InsertBatch(std::span<const EmbeddingKey> keys) {
   InsertResult result;
   if (!impl_->global || impl_->IsClosed()) return result;

@@ -7,9 +7,11 @@
 #include <xxh_x86dispatch.h>
 #endif
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "src/memory/page_pool.h"
 
@@ -216,6 +218,30 @@ Status CheckIdentity(const Trailer& trailer, const EmbeddingKey& key, const Embe
   if (expected_tokens >= 0 && trailer.info.tokens != static_cast<uint64_t>(expected_tokens)) {
     return Status::Corruption(fmt::format("the object has {} tokens, {} were expected",
                                           trailer.info.tokens, expected_tokens));
+  }
+  return Status::Ok();
+}
+
+Status CheckContent(const Trailer& trailer, std::span<const ConstBuffer> content,
+                    uint64_t object_bytes) {
+  if (ObjectBytes(trailer.payload_bytes, trailer.info.metadata.size()) != object_bytes) {
+    return Status::Corruption("the payload's length is wrong");
+  }
+  std::vector<ConstBuffer> payload;
+  uint64_t left = trailer.payload_bytes;
+  for (const ConstBuffer buffer : content) {
+    const uint64_t part = std::min<uint64_t>(left, buffer.size());
+    if (part > 0) payload.push_back(buffer.first(part));
+    left -= part;
+    const ConstBuffer padding = buffer.subspan(part);
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    if (!std::all_of(padding.begin(), padding.end(), is_zero)) {
+      return Status::Corruption("the padding is not zero");
+    }
+  }
+  if (left > 0) return Status::Corruption("the payload's length is wrong");
+  if (ChecksumOf(payload) != trailer.checksum) {
+    return Status::Corruption("the payload's checksum is wrong");
   }
   return Status::Ok();
 }

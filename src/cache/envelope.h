@@ -73,4 +73,10 @@ TrailerVerdict DecodeTrailer(ConstBuffer blocks, Trailer* trailer);
 Status CheckIdentity(const Trailer& trailer, const EmbeddingKey& key, const EmbeddingSpec& spec,
                      int64_t expected_tokens);
 
+// Whether the bytes are what the trailer says: the object's length, zero padding, the payload's
+// checksum. `content` is all before the trailer, in order. OK, or Corruption that names the
+// difference.
+Status CheckContent(const Trailer& trailer, std::span<const ConstBuffer> content,
+                    uint64_t object_bytes);
+
 }  // namespace embercache

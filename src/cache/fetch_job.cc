@@ -17,17 +17,16 @@ constexpr int kMaxWrongSizes = 2;
 // it may be.
 constexpr uint64_t kUnknownItemBytes = 2 * kSmallJobBytes;
 
-// Whether all bytes after the first `payload_bytes` are zero. REQUIRES: those lie in one buffer.
-bool PaddingIsZero(MutableBuffer last_page_buffer, uint64_t padding_bytes) {
-  const MutableBuffer padding = last_page_buffer.last(padding_bytes);
-  return std::all_of(padding.begin(), padding.end(),
-                     [](std::byte byte) { return byte == std::byte{0}; });
-}
-
 }  // namespace
 
-FetchJob::FetchJob(GlobalCache& cache, const EmbeddingSpec& spec, std::vector<FetchItem> items)
-    : cache_(cache), spec_(spec), items_(std::move(items)), results_(items_.size()) {
+FetchJob::FetchJob(GlobalCache& cache, std::vector<EmbeddingSpec> specs, bool by_key,
+                   std::vector<FetchItem> items)
+    : cache_(cache),
+      specs_(std::move(specs)),
+      by_key_(by_key),
+      items_(std::move(items)),
+      results_(items_.size()) {
+  assert(by_key_ || specs_.size() == 1);
   pending_.reserve(items_.size());
   for (size_t i = 0; i < items_.size(); ++i) {
     Pending item{.index = i, .key_text = items_[i].key.Text()};
@@ -133,14 +132,15 @@ bool FetchJob::TakeSize(Pending& item, uint64_t object_bytes,
   uint64_t trailer_blocks = 1;
   const int64_t expected_tokens = items_[item.index].expected_tokens;
   if (expected_tokens >= 0) {
-    payload_bytes = static_cast<uint64_t>(expected_tokens) * spec_.row_bytes();
+    const uint64_t row_bytes = specs_.front().row_bytes();
+    payload_bytes = static_cast<uint64_t>(expected_tokens) * row_bytes;
     const uint64_t padded = PaddedBytes(payload_bytes);
     if (object_bytes <= padded ||
         (object_bytes - padded) / kBlockBytes > TrailerBlocks(kMaxMetadataBytes)) {
       return Bad(item, version,
                  Status::Corruption(fmt::format("an object of {} bytes where {} tokens of {} bytes "
                                                 "were expected",
-                                                object_bytes, expected_tokens, spec_.row_bytes())));
+                                                object_bytes, expected_tokens, row_bytes)));
     }
     trailer_blocks = (object_bytes - padded) / kBlockBytes;
   }
@@ -175,6 +175,14 @@ bool FetchJob::Incompatible(const Pending& item) {
   return false;
 }
 
+const EmbeddingSpec* FetchJob::SpecOf(const Trailer& trailer) const {
+  if (!by_key_) return &specs_.front();
+  const auto found = std::find_if(specs_.begin(), specs_.end(), [&](const EmbeddingSpec& spec) {
+    return spec.namespace_digest == trailer.info.spec.namespace_digest;
+  });
+  return found == specs_.end() ? nullptr : &*found;
+}
+
 bool FetchJob::Verify(Pending& item, const GetResult& result) {
   FetchItem& fetch = items_[item.index];
   const ConstBuffer last_block = ConstBuffer(item.buffers.back()).last(kBlockBytes);
@@ -200,27 +208,19 @@ bool FetchJob::Verify(Pending& item, const GetResult& result) {
   if (verdict != TrailerVerdict::kGood) {
     return Bad(item, result.version, Status::Corruption("the trailer's checksum is wrong"));
   }
-  Status identity = CheckIdentity(trailer, fetch.key, spec_, fetch.expected_tokens);
+  const EmbeddingSpec* const spec = SpecOf(trailer);
+  if (spec == nullptr) {
+    Finish(item, FetchOutcome::kMiss);
+    return false;
+  }
+  Status identity = CheckIdentity(trailer, fetch.key, *spec, fetch.expected_tokens);
   if (!identity.ok()) return Bad(item, result.version, identity);
-  if (ObjectBytes(trailer.payload_bytes, trailer.info.metadata.size()) != result.bytes) {
-    return Bad(item, result.version, Status::Corruption("the payload's length is wrong"));
-  }
-  const MutableBuffer last_pages = item.buffers[item.buffers.size() - 2];
-  if (!PaddingIsZero(last_pages, PaddedBytes(trailer.payload_bytes) - trailer.payload_bytes)) {
-    return Bad(item, result.version, Status::Corruption("the padding is not zero"));
-  }
-  std::vector<ConstBuffer> payload;
-  uint64_t left = trailer.payload_bytes;
-  for (MutableBuffer buffer : item.buffers) {
-    if (left == 0) break;
-    payload.emplace_back(buffer.first(std::min<uint64_t>(left, buffer.size())));
-    left -= payload.back().size();
-  }
-  if (ChecksumOf(payload) != trailer.checksum) {
-    return Bad(item, result.version, Status::Corruption("the payload's checksum is wrong"));
-  }
+  const std::vector<ConstBuffer> content(item.buffers.begin(), item.buffers.end() - 1);
+  Status intact = CheckContent(trailer, content, result.bytes);
+  if (!intact.ok()) return Bad(item, result.version, intact);
   FetchResult& final = results_[item.index];
-  final.tokens = trailer.payload_bytes / spec_.row_bytes();
+  final.spec = *spec;
+  final.tokens = trailer.payload_bytes / spec->row_bytes();
   final.metadata = std::move(trailer.info.metadata);
   final.block = fetch.block;
   cache_.bad_keys_.Erase(fetch.key);  // somebody has replaced it

@@ -13,7 +13,10 @@ namespace embercache {
 // all that the store may touch.
 class FetchJob {
  public:
-  FetchJob(GlobalCache& cache, const EmbeddingSpec& spec, std::vector<FetchItem> items);
+  // Items of one of `specs`. With `by_key`, what is of a namespace that none of them has is
+  // somebody else's, and a miss; else there is one spec, and anything else is corrupt.
+  FetchJob(GlobalCache& cache, std::vector<EmbeddingSpec> specs, bool by_key,
+           std::vector<FetchItem> items);
 
   // For the lane's queue.
   uint64_t queue_bytes() const;
@@ -43,6 +46,8 @@ class FetchJob {
   bool TakeWrongSize(Pending& item, const GetResult& result, const CallContext& context);
   bool TakeSize(Pending& item, uint64_t object_bytes, std::optional<ObjectVersion> version);
   bool Verify(Pending& item, const GetResult& result);
+  // Null: the object is none of ours.
+  const EmbeddingSpec* SpecOf(const Trailer& trailer) const;
   bool Incompatible(const Pending& item);
   bool Bad(Pending& item, std::optional<ObjectVersion> version, const Status& reason);
   bool BadAtStore(Pending& item, const char* op, const Status& reason);
@@ -53,7 +58,8 @@ class FetchJob {
   void Fail(const Pending& item, const char* op, const Status& status);
 
   GlobalCache& cache_;
-  const EmbeddingSpec spec_;
+  const std::vector<EmbeddingSpec> specs_;
+  const bool by_key_;
   std::vector<FetchItem> items_;
   std::vector<FetchResult> results_;
   std::vector<Pending> pending_;

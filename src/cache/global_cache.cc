@@ -102,7 +102,13 @@ void GlobalCache::Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items,
                    "store calls that have not returned hold a quarter of pool {}", pool->name())));
     return done(std::vector<FetchResult>(count));
   }
-  auto job = std::make_shared<FetchJob>(*this, spec, std::move(items));
+  SubmitFetch(
+      std::make_shared<FetchJob>(*this, std::vector<EmbeddingSpec>{spec}, false, std::move(items)),
+      count, deadline, std::move(done));
+}
+
+void GlobalCache::SubmitFetch(std::shared_ptr<FetchJob> job, size_t count, TimePoint deadline,
+                              std::function<void(std::vector<FetchResult>)> done) {
   TransferJob transfer;
   transfer.bytes = job->queue_bytes();
   transfer.deadline = deadline;
@@ -159,6 +165,41 @@ struct GlobalCache::PublishJob {
   const std::shared_ptr<GlobalCache> cache;
   std::vector<Pin> pins;
 };
+
+void GlobalCache::Read(const EmbeddingKey& key, std::vector<EmbeddingSpec> specs,
+                       const std::shared_ptr<PagePool>& memory, TimePoint deadline,
+                       std::function<void(Result<Pin>)> done) {
+  FetchItem item{.key = key};
+  item.reserve = [memory](uint64_t payload_bytes,
+                          uint64_t trailer_blocks) -> Result<std::shared_ptr<Block>> {
+    PageList pages;
+    if (memory == nullptr || payload_bytes > memory->num_pages() * memory->page_bytes() ||
+        !memory->Allocate(memory->PagesFor(payload_bytes), static_cast<uint32_t>(trailer_blocks),
+                          true, &pages)) {
+      return Status::ResourceExhausted("the request arena has no room");
+    }
+    return std::make_shared<Block>(std::move(pages), payload_bytes);
+  };
+  std::vector<FetchItem> items;
+  items.push_back(std::move(item));
+  SubmitFetch(std::make_shared<FetchJob>(*this, std::move(specs), true, std::move(items)), 1,
+              deadline, [key, done = std::move(done)](std::vector<FetchResult> results) {
+                FetchResult& result = results.front();
+                switch (result.outcome) {
+                  case FetchOutcome::kMiss:
+                    return done(Status::NotFound("the store has no such embedding"));
+                  case FetchOutcome::kNoRoom:
+                    return done(Status::ResourceExhausted("the request arena has no room"));
+                  case FetchOutcome::kFailed:
+                    return done(Status::Unavailable("the store did not answer in time"));
+                  case FetchOutcome::kHit:
+                    break;
+                }
+                result.block->Seal({key, result.spec, result.tokens, std::move(result.metadata)},
+                                   /*from_store=*/true);
+                done(Pin(nullptr, nullptr, std::move(result.block)));
+              });
+}
 
 void GlobalCache::Publish(std::vector<Pin> pins, TimePoint deadline) {
   const size_t asked = pins.size();

@@ -26,6 +26,8 @@
 
 namespace embercache {
 
+class FetchJob;
+
 // Memory for an object that is to be fetched: payload bytes, and blocks for the trailer. Called on
 // a lane's worker; answers Cancelled once the fetch is over for the one who asked.
 using ReserveBlock =
@@ -50,6 +52,7 @@ enum class FetchOutcome : uint8_t {
 struct FetchResult {
   FetchOutcome outcome = FetchOutcome::kFailed;
   std::shared_ptr<Block> block;
+  EmbeddingSpec spec;
   uint64_t tokens = 0;
   std::string metadata;
 };
@@ -82,6 +85,11 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   // `done` is called at once.
   void Fetch(const EmbeddingSpec& spec, std::vector<FetchItem> items, const PagePool* pool,
              TimePoint deadline, std::function<void(std::vector<FetchResult>)> done);
+  // One object by its key alone, of any of `specs`; `memory` is where it is read to. `done` gets a
+  // pin, or NotFound, ResourceExhausted (no memory now) or Unavailable (the store did not answer).
+  void Read(const EmbeddingKey& key, std::vector<EmbeddingSpec> specs,
+            const std::shared_ptr<PagePool>& memory, TimePoint deadline,
+            std::function<void(Result<Pin>)> done);
   // Puts what the pins hold, unless the store confirmed it lately. The pins are held until the
   // store call has returned.
   void Publish(std::vector<Pin> pins, TimePoint deadline);
@@ -109,6 +117,8 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   // does not answer, or throws at, have failed with Internal. `op`: exist, stat, get, put, remove.
   template <typename ResultType, typename Call>
   std::vector<ResultType> CallStore(const char* op, size_t items, Call call);
+  void SubmitFetch(std::shared_ptr<FetchJob> job, size_t items, TimePoint deadline,
+                   std::function<void(std::vector<FetchResult>)> done);
   // The time a store call took.
   void Observe(const char* op, TimePoint start);
   void CountBytes(const char* op, uint64_t bytes);

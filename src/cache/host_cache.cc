@@ -104,6 +104,11 @@ std::unique_ptr<CacheEntry> HostCache::TakeOut(CacheEntry* entry) {
   return std::move(removed_.extract(entry).mapped());
 }
 
+bool HostCache::IsWanted(const CacheEntry& entry) const {
+  MutexLock lock(mutex_);
+  return !entry.waiters.empty();
+}
+
 HostCache::Lookup HostCache::FindOrClaim(const EmbeddingKey& key, const EmbeddingSpec& spec,
                                          uint32_t pool, Waiter waiter) {
   Lookup lookup;

@@ -121,6 +121,7 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   bool EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, Dead* dead) REQUIRES(mutex_);
 
   void Release(CacheEntry* entry);
+  bool IsWanted(const CacheEntry& entry) const;
   Pin Share(const Pin& pin);
   Status Reserve(CacheEntry* entry, uint64_t payload_bytes, uint64_t metadata_bytes);
   void DropMemory(CacheEntry* entry);

@@ -65,6 +65,9 @@ Claim::~Claim() {
 const EmbeddingKey& Claim::key() const {
   return entry_->key;
 }
+bool Claim::wanted() const {
+  return core_->IsWanted(*entry_);
+}
 bool Claim::uncached() const {
   return entry_->uncached;
 }

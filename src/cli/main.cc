@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "src/cli/commands.h"
 #include "src/cli/exit_code.h"
@@ -21,8 +23,8 @@ int main(int argc, char** argv) {
   CLI::App app("A shared cache for the embeddings of multimodal encoders", "embercache");
   app.require_subcommand(1);
   int exit_code = embercache::kExitFine;
-  embercache::AddServeCommand(app, &exit_code);
-  embercache::AddVersionCommand(app, &exit_code);
+  const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
+  embercache::AddCommands(app, arguments, &exit_code);
   if (argc > 1 && IsUnknownCommand(app, argv[1])) {
     fmt::print(stderr, "embercache: there is no command '{}'; see embercache --help\n", argv[1]);
     return embercache::kExitUsage;

@@ -3,17 +3,27 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace embercache {
+namespace {
+
+std::string Bar(std::string_view stage, uint64_t done, uint64_t total) {
+  constexpr uint64_t kCells = 30;
+  const uint64_t full = std::min(kCells, kCells * done / total);
+  return fmt::format("{} [{}{}] {} %", stage, std::string(full, '#'),
+                     std::string(kCells - full, ' '), 100 * done / total);
+}
+
+}  // namespace
 
 ProgressLine::ProgressLine() : on_terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void ProgressLine::Show(std::string_view stage, uint64_t done, uint64_t total) {
   if (!on_terminal_) return;
   if (total > 0 && done >= total) return Clear();
-  const std::string line =
-      total == 0 ? std::string(stage) : fmt::format("{} {} %", stage, 100 * done / total);
+  const std::string line = total == 0 ? std::string(stage) : Bar(stage, done, total);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (line == shown_) return;
   shown_ = line;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "src/server/error_response.h"
+#include "src/server/safetensors.h"
 
 namespace embercache {
 namespace {
@@ -62,32 +62,23 @@ Json DescribeAll(const Answer& answer) {
   return items;
 }
 
-// https://github.com/huggingface/safetensors: 8 bytes of length, a JSON header, the tensors.
 void ComposeSafetensors(Answer answer, HttpResponse* response) {
-  Json header;
-  header["__metadata__"] = {{"request_id", answer.request_id},
-                            {"items", Dump(DescribeAll(answer))}};
-  uint64_t offset = 0;
+  const std::string items = Dump(DescribeAll(answer));
+  std::vector<TensorEntry> tensors;
   for (size_t i = 0; i < answer.items.size(); ++i) {
     AnswerItem& item = answer.items[i];
     if (!item.error.ok()) continue;
     const EmbeddingInfo& info = item.pin.info();
-    const uint64_t end = offset + info.payload_bytes();
-    header[fmt::format("item_{}", i)] = {{"dtype", DTypeName(info.spec.dtype)},
-                                         {"shape", {info.tokens, info.spec.hidden}},
-                                         {"data_offsets", {offset, end}}};
-    offset = end;
+    tensors.push_back({fmt::format("item_{}", i),
+                       info.spec.dtype,
+                       {info.tokens, info.spec.hidden},
+                       info.payload_bytes()});
     const auto buffers = item.pin.buffers();
     response->payload.insert(response->payload.end(), buffers.begin(), buffers.end());
     response->pins.push_back(std::move(item.pin));
   }
-  std::string text = Dump(header);
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t size = text.size();
-  std::string length(sizeof size, '\0');
-  std::memcpy(length.data(), &size, sizeof size);
   response->content_type = kSafetensors;
-  response->text = std::move(length) + std::move(text);
+  response->text = SafetensorsHead({{"request_id", answer.request_id}, {"items", items}}, tensors);
 }
 
 // The q of `type` in an Accept header, where it is named; else -1.
@@ -99,7 +90,7 @@ double Preference(std::string_view accept, std::string_view type) {
     range.remove_prefix(std::min(range.find_first_not_of(" \t"), range.size()));
     if (!range.starts_with(type)) continue;
     range.remove_prefix(type.size());
-    if (range.empty() || range.find_first_not_of(" \t") == std::string_view::npos) return 1;
+    if (!range.empty() && range.front() != ';' && range.front() != ' ') continue;
     const size_t q = range.find("q=");
     if (q == std::string_view::npos) return 1;
     double value = 1;

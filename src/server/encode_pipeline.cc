@@ -20,6 +20,7 @@ struct ReadyJob {
   EncodeJob job;
   std::unique_ptr<PreparedItem> prepared;
   Duration preprocess{};
+  TimePoint since{};
 };
 
 TimePoint Now() {
@@ -36,6 +37,16 @@ void Fail(EncodeJob job, const Status& reason, Duration preprocess = {}) {
   outcome.status = reason;
   outcome.preprocess = preprocess;
   job.done(std::move(outcome));
+}
+
+bool IsWanted(const EncodeJob& job, TimePoint now) {
+  const bool cancelled = job.cancelled && job.cancelled->load(std::memory_order_relaxed);
+  return (!cancelled && now < job.deadline) || job.claim.wanted();
+}
+
+// Somebody may have begun to wait a moment ago: he leads then.
+Status GaveUp() {
+  return Status::Cancelled("the request that was to encode it gave up");
 }
 
 bool SameBatch(const ReadyJob& a, const ReadyJob& b) {
@@ -70,6 +81,9 @@ struct EncodePipeline::State {
   void DecodeLoop();
   void Decode(EncodeJob job);
   void EncodeLoop();
+  size_t BatchLimit() const REQUIRES(mutex);
+  // Waits for more of the first ready job's shape. The ready queue may be empty after that.
+  void WaitForBatch() REQUIRES(mutex);
   std::vector<ReadyJob> TakeBatch() REQUIRES(mutex);
   void Encode(std::vector<ReadyJob> batch);
   void EncodeEach(std::vector<ReadyJob> batch);
@@ -84,6 +98,9 @@ struct EncodePipeline::State {
   std::deque<EncodeJob> decode_queue GUARDED_BY(mutex);
   std::deque<ReadyJob> ready GUARDED_BY(mutex);
   uint64_t ready_bytes GUARDED_BY(mutex) = 0;
+  // The jobs between Submit and their end.
+  size_t open_jobs GUARDED_BY(mutex) = 0;
+  double open_cost_seconds GUARDED_BY(mutex) = 0;
   bool stopping GUARDED_BY(mutex) = false;
 };
 
@@ -104,9 +121,7 @@ void EncodePipeline::State::DecodeLoop() {
 
 void EncodePipeline::State::Decode(EncodeJob job) {
   const TimePoint start = Now();
-  if (start >= job.deadline) {
-    return Fail(std::move(job), Status::Cancelled("the request that was to encode it gave up"));
-  }
+  if (!IsWanted(job, start)) return Fail(std::move(job), GaveUp());
   Result<std::unique_ptr<PreparedItem>> prepared =
       job.model->encoder->Prepare(job.media, job.options);
   const Duration preprocess = Now() - start;
@@ -121,8 +136,8 @@ void EncodePipeline::State::Decode(EncodeJob job) {
     return Fail(std::move(job), Status::Cancelled("the server is stopping"), preprocess);
   }
   ready_bytes += (*prepared)->size_bytes;
-  ready.push_back({std::move(job), std::move(*prepared), preprocess});
-  encode_work.NotifyOne();
+  ready.push_back({std::move(job), std::move(*prepared), preprocess, Now()});
+  encode_work.NotifyAll();
 }
 
 void EncodePipeline::State::EncodeLoop() {
@@ -130,6 +145,8 @@ void EncodePipeline::State::EncodeLoop() {
   for (;;) {
     while (!stopping && ready.empty()) encode_work.Wait(mutex);
     if (stopping) return;
+    WaitForBatch();
+    if (stopping || ready.empty()) continue;
     std::vector<ReadyJob> batch = TakeBatch();
     decode_work.NotifyAll();
     lock.Unlock();
@@ -138,10 +155,25 @@ void EncodePipeline::State::EncodeLoop() {
   }
 }
 
+size_t EncodePipeline::State::BatchLimit() const {
+  return std::min<size_t>(options.max_batch_items,
+                          ready.front().job.model->encoder->info().max_batch);
+}
+
+void EncodePipeline::State::WaitForBatch() {
+  while (!stopping && !ready.empty()) {
+    const ReadyJob& first = ready.front();
+    const TimePoint until = std::min(first.since + options.max_batch_wait, first.job.deadline);
+    const auto alike = std::count_if(
+        ready.begin(), ready.end(), [&](const ReadyJob& other) { return SameBatch(first, other); });
+    if (static_cast<size_t>(alike) >= BatchLimit() || Now() >= until) return;
+    (void)encode_work.WaitUntil(mutex, until);
+  }
+}
+
 std::vector<ReadyJob> EncodePipeline::State::TakeBatch() {
   std::vector<ReadyJob> batch;
-  const size_t limit =
-      std::min<size_t>(options.max_batch_items, ready.front().job.model->encoder->info().max_batch);
+  const size_t limit = BatchLimit();
   for (auto it = ready.begin(); it != ready.end() && batch.size() < limit;) {
     if (!batch.empty() && !SameBatch(batch.front(), *it)) {
       ++it;
@@ -155,11 +187,18 @@ std::vector<ReadyJob> EncodePipeline::State::TakeBatch() {
 }
 
 void EncodePipeline::State::Encode(std::vector<ReadyJob> batch) {
+  const TimePoint start = Now();
+  const auto expired = std::stable_partition(
+      batch.begin(), batch.end(), [start](const ReadyJob& r) { return IsWanted(r.job, start); });
+  for (auto it = expired; it != batch.end(); ++it) {
+    Fail(std::move(it->job), GaveUp(), it->preprocess);
+  }
+  batch.erase(expired, batch.end());
+  if (batch.empty()) return;
   std::vector<const PreparedItem*> items;
   items.reserve(batch.size());
   for (const ReadyJob& ready_job : batch) items.push_back(ready_job.prepared.get());
   std::vector<EncodedItem> encoded(batch.size());
-  const TimePoint start = Now();
   const Status status = batch.front().job.model->encoder->Encode(items, encoded);
   const Duration encode = Now() - start;
   if (!status.ok() && batch.size() > 1) return EncodeEach(std::move(batch));
@@ -173,8 +212,7 @@ void EncodePipeline::State::Encode(std::vector<ReadyJob> batch) {
       Fail(std::move(ready_job.job), pin.status(), ready_job.preprocess);
       continue;
     }
-    ready_job.job.model->recent_cost_seconds.store(Seconds(ready_job.preprocess + share),
-                                                   std::memory_order_relaxed);
+    ready_job.job.model->AddCost(Seconds(ready_job.preprocess + share));
     ready_job.job.done({Status::Ok(), std::move(*pin), ready_job.preprocess, encode});
   }
 }
@@ -220,12 +258,32 @@ void EncodePipeline::Submit(EncodeJob job) {
   {
     MutexLock lock(state_->mutex);
     if (!state_->stopping) {
+      const double cost = job.model->recent_cost_seconds();
+      ++state_->open_jobs;
+      state_->open_cost_seconds += cost;
+      job.done = [state = state_, cost, done = std::move(job.done)](EncodeOutcome outcome) {
+        {
+          MutexLock done_lock(state->mutex);
+          --state->open_jobs;
+          state->open_cost_seconds -= cost;
+        }
+        done(std::move(outcome));
+      };
       state_->decode_queue.push_back(std::move(job));
       state_->decode_work.NotifyOne();
       return;
     }
   }
   Fail(std::move(job), Status::Cancelled("the server is stopping"));
+}
+
+Duration EncodePipeline::EstimatedTime(const ServedModel& model) const {
+  MutexLock lock(state_->mutex);
+  if (state_->open_jobs == 0) return Duration::zero();
+  const double ahead =
+      state_->open_cost_seconds / static_cast<double>(state_->options.encode_threads);
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(ahead + model.recent_cost_seconds()));
 }
 
 size_t EncodePipeline::decode_queue_depth() const {

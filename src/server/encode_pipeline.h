@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,8 +30,10 @@ struct EncodeJob {
   Claim claim;
   std::span<const std::byte> media;  // stays until `done` is destroyed
   MediaOptions options;
-  // A job that has not begun by then is given up.
+  // Nobody wants the result after that, or once `cancelled` is true (null: never), but those who
+  // wait for the claim. A job that nobody wants is given up where it has not begun.
   TimePoint deadline;
+  std::shared_ptr<const std::atomic<bool>> cancelled;
   // Called once, on a thread of the pipeline; must be short.
   std::function<void(EncodeOutcome)> done;
 };
@@ -42,6 +45,8 @@ struct EncodePipelineOptions {
   uint64_t max_prepared_bytes = uint64_t{64} << 20;
   // Items of one model and shape that go into one forward pass, within what the model allows.
   size_t max_batch_items = 1;
+  // How long a pass waits for more of them.
+  Duration max_batch_wait{};
 };
 
 // Computes embeddings: decodes on one set of threads, encodes on another, and commits each claim,
@@ -53,6 +58,10 @@ class EncodePipeline {
   ~EncodePipeline();
 
   void Submit(EncodeJob job);
+
+  // What a job submitted now would take, by what recent ones took. 0 while nothing is known, and
+  // while there is no other job: only trying tells whether a bad estimate still holds.
+  Duration EstimatedTime(const ServedModel& model) const;
 
   size_t decode_queue_depth() const;
   size_t encode_queue_depth() const;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "embercache/digest.h"
@@ -39,5 +40,10 @@ struct EncodeRequest {
 // has its error; the request as a whole fails with Invalid when it is not JSON of that form, and
 // with ResourceExhausted (not retryable) when it has more than `max_items` items.
 Result<EncodeRequest> ParseEncodeRequest(BodyBuffer& body, size_t max_items);
+
+// The same of a multipart/form-data body: one file part an item, in order; the text parts
+// request_id, model, and options, which are every item's.
+Result<EncodeRequest> ParseEncodeForm(BodyBuffer& body, std::string_view boundary,
+                                      size_t max_items);
 
 }  // namespace embercache

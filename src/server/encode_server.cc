@@ -8,9 +8,9 @@
 
 #include "embercache/controller.h"
 #include "embercache/encoder.h"
-#include "embercache/store_factory.h"
 #include "src/base/log.h"
 #include "src/server/cache_collector.h"
+#include "src/server/cache_route.h"
 #include "src/server/encode_pipeline.h"
 #include "src/server/encode_service.h"
 #include "src/server/error_response.h"
@@ -28,7 +28,6 @@ namespace {
 
 // How long /ready waits for the store's first answer.
 constexpr Duration kStoreStartTime = std::chrono::seconds(5);
-constexpr Duration kStoreStartPoll = std::chrono::milliseconds(20);
 
 size_t Cores() {
   return std::max<size_t>(1, std::thread::hardware_concurrency());
@@ -39,8 +38,7 @@ HttpServerOptions HttpOptions(const EncodeServerOptions& options) {
   http.host = options.host;
   http.port = options.port;
   http.threads = Cores() > 4 ? 2 : 1;
-  http.max_body_bytes = options.max_body_bytes;
-  http.max_bodies_bytes = std::max(http.max_bodies_bytes, 2 * options.max_body_bytes);
+  http.max_bodies_bytes = std::max(http.max_bodies_bytes, 2 * options.limits.max_body_bytes);
   return http;
 }
 
@@ -70,22 +68,23 @@ std::string_view StoreStateName(const ControllerStats& stats) {
 struct EncodeServer::Impl {
   explicit Impl(EncodeServerOptions server_options)
       : options(std::move(server_options)),
+        limits(options.limits),
         metrics(std::make_shared<Metrics>()),
         background("background", 1),
         workers("work", std::max<size_t>(2, Cores() / 2)),
-        routes(metrics.get(), &background, IsLoopbackHost(options.host)) {}
+        routes(metrics.get(), &background, &limits, IsLoopbackHost(options.host)) {}
 
   Result<std::shared_ptr<const ServedModel>> LoadModel(const ModelSource& source) const;
   Status LoadModels();
   Status OpenStore();
   Status MakeController();
-  void WaitForStore() const;
   void OpenRoutes();
   HttpResponse MetricsAnswer() const;
   HttpResponse ReadyAnswer() const;
   HttpResponse StatsAnswer() const;
 
   const EncodeServerOptions options;
+  LiveLimits limits;
   const std::shared_ptr<Metrics> metrics;
   ThreadPool background;
   ThreadPool workers;
@@ -98,7 +97,9 @@ struct EncodeServer::Impl {
   std::unique_ptr<EmbeddingCacheController> controller;
   std::unique_ptr<EncodePipeline> pipeline;
   std::unique_ptr<EncodeService> service;
+  std::unique_ptr<CacheRoute> cache_route;
   std::unique_ptr<CacheCollector> collector;
+  const TimePoint started = SteadyClock().Now();
   bool stopped = false;
 };
 
@@ -147,11 +148,7 @@ Status EncodeServer::Impl::LoadModels() {
 
 Status EncodeServer::Impl::OpenStore() {
   if (!options.enable_global_cache) return Status::Ok();
-  EmbeddingStoreFactory factory;
-  RegisterBuiltinBackends(factory);
-  StoreConfig config;
-  config.json = options.store_config_json;
-  EMBERCACHE_ASSIGN_OR_RETURN(store, factory.CreateBackend(options.backend, config));
+  EMBERCACHE_ASSIGN_OR_RETURN(store, embercache::OpenStore(options.store));
   return Status::Ok();
 }
 
@@ -161,8 +158,8 @@ Status EncodeServer::Impl::MakeController() {
   for (const auto& model : models) {
     controller_options.pools.push_back({model->spec.modality, model->spec.row_bytes()});
   }
-  controller_options.lookup_timeout = options.lookup_timeout;
-  controller_options.publish_confirm = PublishConfirm(options.backend);
+  controller_options.lookup_timeout = options.limits.lookup_timeout;
+  controller_options.publish_confirm = PublishConfirm(options.store.backend);
   if (options.progress) {
     controller_options.progress = [this](const std::string& pool, uint64_t done, uint64_t total) {
       options.progress(fmt::format("pool {}", pool), done, total);
@@ -175,14 +172,6 @@ Status EncodeServer::Impl::MakeController() {
   EMBERCACHE_ASSIGN_OR_RETURN(controller, EmbeddingCacheController::Create(
                                               std::move(controller_options), std::move(parts)));
   return Status::Ok();
-}
-
-void EncodeServer::Impl::WaitForStore() const {
-  if (!store) return;
-  const TimePoint deadline = SteadyClock().Now() + kStoreStartTime;
-  while (store->Health().state != StoreState::kUp && SteadyClock().Now() < deadline) {
-    std::this_thread::sleep_for(kStoreStartPoll);
-  }
 }
 
 HttpResponse EncodeServer::Impl::MetricsAnswer() const {
@@ -206,11 +195,14 @@ HttpResponse EncodeServer::Impl::ReadyAnswer() const {
 HttpResponse EncodeServer::Impl::StatsAnswer() const {
   HttpResponse response;
   response.text = StatsJson({.options = &options,
+                             .limits = limits.Get(),
                              .models = models,
                              .cache = controller->Stats(),
                              .store_state = StoreStateName(controller->Stats()),
                              .store_description = store ? store->DescribeJson() : "{}",
-                             .admitted_items = service->admitted_items()});
+                             .admitted_items = service->admitted_items(),
+                             .uptime = SteadyClock().Now() - started,
+                             .errors = service->recent_errors().Get()});
   return response;
 }
 
@@ -218,21 +210,26 @@ void EncodeServer::Impl::OpenRoutes() {
   EncodePipelineOptions pipeline_options;
   pipeline_options.decode_threads = Cores();
   pipeline_options.encode_threads = Cores();
+  pipeline_options.max_batch_items = options.max_batch_items;
+  pipeline_options.max_batch_wait = options.max_batch_wait;
   pipeline = std::make_unique<EncodePipeline>(pipeline_options, metrics);
   collector = std::make_unique<CacheCollector>(controller.get(), pipeline.get());
-  EncodeServiceOptions service_options;
-  service_options.queue_items = options.queue_items;
-  service_options.max_items = options.max_items;
-  service_options.max_media_bytes = options.max_body_bytes;
-  service_options.lookup_timeout = options.lookup_timeout;
-  service_options.request_timeout = options.request_timeout;
-  service_options.media_root = media_root;
-  service = std::make_unique<EncodeService>(
-      service_options, EncodeServiceParts{controller.get(), pipeline.get(), &workers, timer.get(),
-                                          metrics.get(), models});
+  service = std::make_unique<EncodeService>(EncodeServiceParts{.controller = controller.get(),
+                                                               .pipeline = pipeline.get(),
+                                                               .workers = &workers,
+                                                               .timer = timer.get(),
+                                                               .metrics = metrics.get(),
+                                                               .limits = &limits,
+                                                               .media_root = media_root,
+                                                               .models = models});
+  cache_route = std::make_unique<CacheRoute>(controller.get(), &limits, models);
   routes.Open(
       {.encode =
            [this](std::shared_ptr<HttpExchange> exchange) { service->Handle(std::move(exchange)); },
+       .cache =
+           [this](std::shared_ptr<HttpExchange> exchange) {
+             cache_route->Handle(std::move(exchange));
+           },
        .ready = [this] { return ReadyAnswer(); },
        .stats = [this] { return StatsAnswer(); },
        .metrics = [this] { return MetricsAnswer(); }});
@@ -244,6 +241,10 @@ EncodeServer::~EncodeServer() {
   (void)Stop(SteadyClock().Now());
 }
 
+void EncodeServer::SetLimits(const Limits& limits) {
+  impl_->limits.Set(limits);
+}
+
 uint16_t EncodeServer::port() const {
   return impl_->http->port();
 }
@@ -253,6 +254,15 @@ Result<std::unique_ptr<EncodeServer>> EncodeServer::Listen(EncodeServerOptions o
   EMBERCACHE_ASSIGN_OR_RETURN(impl->http,
                               HttpServer::Start(HttpOptions(impl->options), &impl->routes));
   return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
+}
+
+std::unique_ptr<EncodeServer> EncodeServer::InProcess(EncodeServerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
+}
+
+void EncodeServer::Handle(std::shared_ptr<HttpExchange> exchange) {
+  impl_->service->Handle(std::move(exchange));
 }
 
 Status EncodeServer::Load() {
@@ -275,7 +285,8 @@ Status EncodeServer::Load() {
               {"envelope", std::to_string(kEnvelopeVersion)}})
         .Set(1);
   }
-  impl.WaitForStore();
+  LOG_INFO("configuration: {}", ConfigurationJson(impl.options, impl.limits.Get()));
+  if (impl.store) (void)WaitUntilUp(*impl.store, SteadyClock().Now() + kStoreStartTime);
   impl.OpenRoutes();
   return Status::Ok();
 }
@@ -284,7 +295,7 @@ Status EncodeServer::Stop(TimePoint deadline) {
   Impl& impl = *impl_;
   if (impl.stopped) return Status::Ok();
   impl.stopped = true;
-  Status status = impl.http->Stop(deadline);
+  Status status = impl.http ? impl.http->Stop(deadline) : Status::Ok();
   const auto keep_first = [&status](Status next) {
     if (status.ok()) status = std::move(next);
   };

@@ -9,6 +9,9 @@
 
 #include "embercache/clock.h"
 #include "embercache/status.h"
+#include "src/server/http_server.h"
+#include "src/server/limits.h"
+#include "src/store/open_store.h"
 
 namespace embercache {
 
@@ -23,17 +26,14 @@ struct EncodeServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   bool enable_global_cache = false;
-  std::string backend = "file";
-  std::string store_config_json = "{}";
+  StoreChoice store;
   uint64_t pool_bytes = 0;
   std::string tenant_salt;
   uint64_t epoch = 0;
-  Duration lookup_timeout = std::chrono::milliseconds(500);
-  Duration request_timeout = std::chrono::seconds(30);
-  uint64_t queue_items = 96;
-  uint64_t max_items = 64;
-  uint64_t max_body_bytes = uint64_t{64} << 20;
+  Limits limits;
   uint64_t max_pixels = 178'000'000;
+  uint32_t max_batch_items = 1;
+  Duration max_batch_wait{};
   std::string media_root;
   // Called as loading goes on: what is loaded, and how much of it in bytes; may be empty.
   std::function<void(std::string_view stage, uint64_t done, uint64_t total)> progress;
@@ -45,14 +45,23 @@ class EncodeServer {
  public:
   // Binds the address, and answers there from now on.
   static Result<std::unique_ptr<EncodeServer>> Listen(EncodeServerOptions options);
+  // Without an address: requests come by Handle.
+  static std::unique_ptr<EncodeServer> InProcess(EncodeServerOptions options);
   // Stop(now).
   ~EncodeServer();
 
+  // REQUIRES: it listens.
   uint16_t port() const;
+
+  // A POST /v1/encode, as one that came over the network. REQUIRES: loaded. Thread-safe.
+  void Handle(std::shared_ptr<HttpExchange> exchange);
 
   // Loads the models, opens the store, makes the host cache; then /ready says so. Fails when the
   // server cannot serve: a model or a local store that cannot be had.
   Status Load();
+
+  // For requests that come from now on. Thread-safe.
+  void SetLimits(const Limits& limits);
 
   // Takes no more requests, finishes those that run and publishes what is queued, until
   // `deadline`. DeadlineExceeded when something had to be left behind: end the process with _exit.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/server/encode_task.h"
+#include "src/server/error_response.h"
 
 namespace embercache {
 
@@ -11,12 +12,22 @@ void EncodeService::Handle(std::shared_ptr<HttpExchange> exchange) {
   parts_.workers->Post([task] { task->Start(); });
 }
 
-bool EncodeService::Admit(size_t items) {
+bool EncodeService::Admit(size_t items, size_t limit) {
   size_t admitted = admitted_.load();
   do {
-    if (admitted + items > options_.queue_items) return false;
+    if (admitted + items > limit) return false;
   } while (!admitted_.compare_exchange_weak(admitted, admitted + items));
   return true;
+}
+
+void EncodeService::NoteFailure(const std::string& request_id, const Status& status) {
+  recent_errors_.Add(request_id, status);
+  if (HttpStatusOf(status) < 500) return;
+  LogLimiter& limiter = trouble_[static_cast<size_t>(status.code())];
+  if (const uint64_t times = limiter.Admit(SteadyClock().Now())) {
+    LOG_WARNING("{} {} times, last for request {}: {}", StatusCodeName(status.code()), times,
+                request_id, status.message());
+  }
 }
 
 Result<std::shared_ptr<const ServedModel>> EncodeService::FindModel(const std::string& name) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -7,23 +8,16 @@
 
 #include "embercache/controller.h"
 #include "src/base/executor.h"
+#include "src/base/log.h"
 #include "src/base/metrics.h"
 #include "src/server/encode_pipeline.h"
 #include "src/server/http_server.h"
+#include "src/server/limits.h"
 #include "src/server/media_bytes.h"
+#include "src/server/recent_errors.h"
 #include "src/server/served_model.h"
 
 namespace embercache {
-
-struct EncodeServiceOptions {
-  // Items admitted and not answered; a request beyond is answered 503 at once.
-  size_t queue_items = 96;
-  size_t max_items = 64;
-  uint64_t max_media_bytes = uint64_t{64} << 20;
-  Duration lookup_timeout = std::chrono::milliseconds(500);
-  Duration request_timeout = std::chrono::seconds(30);
-  MediaRoot media_root;
-};
 
 // What the service stands on; all of it outlives the service.
 struct EncodeServiceParts {
@@ -32,6 +26,8 @@ struct EncodeServiceParts {
   Executor* workers;  // for parsing, hashing and composing answers
   Timer* timer;
   Metrics* metrics;
+  const LiveLimits* limits;
+  MediaRoot media_root;
   std::vector<std::shared_ptr<const ServedModel>> models;
 };
 
@@ -39,26 +35,30 @@ struct EncodeServiceParts {
 // offers what is ready for publication. Thread-safe. Outlives its requests.
 class EncodeService {
  public:
-  EncodeService(EncodeServiceOptions options, EncodeServiceParts parts)
-      : options_(std::move(options)), parts_(std::move(parts)) {}
+  explicit EncodeService(EncodeServiceParts parts) : parts_(std::move(parts)) {}
 
   // Answers the exchange later; never blocks.
   void Handle(std::shared_ptr<HttpExchange> exchange);
 
   // Items admitted and not answered.
   size_t admitted_items() const { return admitted_.load(); }
+  const RecentErrors& recent_errors() const { return recent_errors_; }
 
  private:
   friend class EncodeTask;
 
-  // False when the queue has no room for `items` more.
-  bool Admit(size_t items);
+  // False when they would be more than `limit` with those that are admitted.
+  bool Admit(size_t items, size_t limit);
   void Release(size_t items) { admitted_.fetch_sub(items); }
   Result<std::shared_ptr<const ServedModel>> FindModel(const std::string& name) const;
 
-  const EncodeServiceOptions options_;
+  // Remembers it; and one line in 10 s for each kind of failure that is not the caller's fault.
+  void NoteFailure(const std::string& request_id, const Status& status);
+
   const EncodeServiceParts parts_;
   std::atomic<size_t> admitted_{0};
+  RecentErrors recent_errors_;
+  std::array<LogLimiter, 11> trouble_;  // by StatusCode
 };
 
 }  // namespace embercache

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "src/server/error_response.h"
+#include "src/server/multipart.h"
+#include "src/server/request_headers.h"
 
 // Every item ends in Succeed or Fail, once; `open_` counts those that have not, and LookUpAll as
 // one more. Whoever brings it to zero, or the timer at the deadline, takes the answer. What comes
@@ -20,30 +21,12 @@ constexpr int kMaxLookups = 4;
 // Items of a request are hashed in parallel when their texts have at least so many bytes.
 constexpr size_t kParallelBytes = 256 << 10;
 
-constexpr size_t kMaxRequestIdBytes = 128;
-
 double Seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
 TimePoint Now() {
   return SteadyClock().Now();
-}
-
-// It goes back in a header.
-Status CheckRequestId(const std::string& id) {
-  const bool fine = id.size() <= kMaxRequestIdBytes &&
-                    std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  return fine ? Status::Ok()
-              : Status::Invalid(fmt::format(
-                    "field 'request_id' has to be at most {} printable ASCII characters without "
-                    "blanks",
-                    kMaxRequestIdBytes));
-}
-
-std::string MakeRequestId() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}", random());
 }
 
 std::string_view SourceName(Source source) {
@@ -70,8 +53,9 @@ EncodeTask::EncodeTask(EncodeService* service, std::shared_ptr<HttpExchange> exc
     : service_(service),
       parts_(service->parts_),
       exchange_(std::move(exchange)),
+      limits_(parts_.limits->Get()),
       received_(exchange_->request().received),
-      deadline_(received_ + service->options_.request_timeout) {}
+      deadline_(received_ + limits_.request_timeout) {}
 
 EncodeTask::~EncodeTask() {
   service_->Release(admitted_);
@@ -79,28 +63,49 @@ EncodeTask::~EncodeTask() {
 
 void EncodeTask::Start() {
   const Status accepted = Accept();
-  if (!accepted.ok()) return exchange_->Respond(ErrorResponse(accepted));
+  if (!accepted.ok()) {
+    service_->NoteFailure(request_id_, accepted);
+    return Respond(ErrorResponse(accepted));
+  }
+  exchange_->OnClientGone([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->Abandon();
+  });
   timer_ = parts_.timer->Schedule(deadline_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->parts_.workers->Post([self] { self->Expire(); });
   });
   IdentifyAll();
 }
 
+Result<EncodeRequest> EncodeTask::Parse() {
+  HttpRequest& request = exchange_->request();
+  const std::string boundary = MultipartBoundary(request.Header("Content-Type"));
+  return boundary.empty() ? ParseEncodeRequest(request.body, limits_.max_items)
+                          : ParseEncodeForm(request.body, boundary, limits_.max_items);
+}
+
+Status EncodeTask::ReadHeaders() {
+  const HttpRequest& request = exchange_->request();
+  EMBERCACHE_ASSIGN_OR_RETURN(request_id_, RequestIdOf(request));
+  EMBERCACHE_ASSIGN_OR_RETURN(deadline_, DeadlineOf(request, limits_.request_timeout));
+  return Status::Ok();
+}
+
 Status EncodeTask::Accept() {
+  EMBERCACHE_RETURN_IF_ERROR(ReadHeaders());
   if (Now() >= deadline_) {
-    return Status::DeadlineExceeded("the request waited longer than --request-timeout-ms");
+    return Status::DeadlineExceeded("the request waited longer than it may take");
   }
-  EMBERCACHE_ASSIGN_OR_RETURN(
-      EncodeRequest request,
-      ParseEncodeRequest(exchange_->request().body, service_->options_.max_items));
-  EMBERCACHE_RETURN_IF_ERROR(CheckRequestId(request.request_id));
+  EMBERCACHE_ASSIGN_OR_RETURN(EncodeRequest request, Parse());
+  EMBERCACHE_RETURN_IF_ERROR(CheckRequestId("field 'request_id'", request.request_id));
+  if (!request.request_id.empty()) request_id_ = std::move(request.request_id);
+  if (request_id_.empty()) request_id_ = MakeRequestId();
   EMBERCACHE_ASSIGN_OR_RETURN(model_, service_->FindModel(request.model));
-  if (!service_->Admit(request.items.size())) {
+  if (!service_->Admit(request.items.size(), limits_.queue_items)) {
+    SetRetryAfter(parts_.pipeline->EstimatedTime(*model_));
     return Status::ResourceExhausted(fmt::format(
         "the queue has no room for {} more items (--queue-items)", request.items.size()));
   }
   admitted_ = request.items.size();
-  request_id_ = request.request_id.empty() ? MakeRequestId() : std::move(request.request_id);
   items_.resize(request.items.size());
   for (size_t i = 0; i < items_.size(); ++i) items_[i].requested = std::move(request.items[i]);
   MutexLock lock(mutex_);
@@ -126,8 +131,8 @@ void EncodeTask::Identify(size_t index) {
     Fail(index, requested.error);
     return Identified();
   }
-  const auto media = TakeMediaBytes(requested, service_->options_.media_root,
-                                    service_->options_.max_media_bytes, &item.storage);
+  const auto media =
+      TakeMediaBytes(requested, parts_.media_root, limits_.max_body_bytes, &item.storage);
   if (!media.ok()) {
     Fail(index, media.status());
     return Identified();
@@ -173,7 +178,7 @@ void EncodeTask::LookUp(std::vector<size_t> indices) {
     ++items_[index].lookups;
     wanted.push_back({items_[index].answer.key, -1});
   }
-  const TimePoint store_deadline = std::min(deadline_, Now() + service_->options_.lookup_timeout);
+  const TimePoint store_deadline = std::min(deadline_, Now() + limits_.lookup_timeout);
   parts_.controller->Lookup(model_->spec, wanted, store_deadline, deadline_,
                             [self = shared_from_this(), indices](size_t i, LookupAnswer answer) {
                               self->OnLookup(indices[i], std::move(answer));
@@ -195,12 +200,22 @@ void EncodeTask::OnLookup(size_t index, LookupAnswer answer) {
 }
 
 void EncodeTask::Compute(size_t index, Claim claim) {
+  const Duration needed = parts_.pipeline->EstimatedTime(*model_);
+  if (Now() + needed > deadline_) {
+    SetRetryAfter(needed);
+    const Status busy = Status::ResourceExhausted(
+        fmt::format("computing it would end in about {} ms, after the request's deadline",
+                    std::chrono::duration_cast<std::chrono::milliseconds>(needed).count()));
+    claim.Abort(busy);
+    return Fail(index, busy);
+  }
   EncodeJob job;
   job.model = model_;
   job.claim = std::move(claim);
   job.media = items_[index].media;
   job.options = items_[index].requested.options;
   job.deadline = deadline_;
+  job.cancelled = {shared_from_this(), &abandoned_};
   job.done = [self = shared_from_this(), index](EncodeOutcome outcome) {
     self->OnComputed(index, std::move(outcome));
   };
@@ -210,7 +225,12 @@ void EncodeTask::Compute(size_t index, Claim claim) {
 void EncodeTask::OnComputed(size_t index, EncodeOutcome outcome) {
   {
     MutexLock lock(mutex_);
-    if (answered_) return;
+    if (answered_) {
+      lock.Unlock();
+      // Late for this request; others may want it.
+      if (outcome.status.ok()) Publish(std::span(&outcome.pin.info().key, 1));
+      return;
+    }
     items_[index].answer.preprocess = outcome.preprocess;
     items_[index].answer.encode = outcome.encode;
   }
@@ -263,9 +283,15 @@ void EncodeTask::Expire() {
       MutexLock lock(mutex_);
       done = items_[i].done;
     }
-    if (!done) Fail(i, Status::DeadlineExceeded("not done within --request-timeout-ms"));
+    if (!done) Fail(i, Status::DeadlineExceeded("not done within the time that it may take"));
   }
   Finish();
+}
+
+void EncodeTask::Abandon() {
+  abandoned_ = true;
+  Answer dropped;
+  if (TakeAnswer(&dropped)) (void)parts_.timer->Cancel(timer_);
 }
 
 bool EncodeTask::TakeAnswer(Answer* answer) {
@@ -288,10 +314,26 @@ void EncodeTask::Finish() {
     if (item.error.ok()) keys.push_back(item.key);
   }
   const bool json = PrefersJson(exchange_->request().Header("Accept"));
-  HttpResponse response = ComposeAnswer(std::move(answer), json);
-  response.headers.emplace_back("X-Request-Id", request_id_);
+  Respond(ComposeAnswer(std::move(answer), json));
+  Publish(keys);
+}
+
+void EncodeTask::Respond(HttpResponse response) {
+  if (!request_id_.empty()) response.headers.emplace_back("X-Request-Id", request_id_);
+  if (response.status == 503) {
+    response.headers.emplace_back("Retry-After", std::to_string(retry_after_s_.load()));
+  }
+  response.deadline = SendDeadline(deadline_);
   exchange_->Respond(std::move(response));
+}
+
+void EncodeTask::Publish(std::span<const EmbeddingKey> keys) const {
   if (parts_.controller->has_store() && !keys.empty()) (void)parts_.controller->InsertBatch(keys);
+}
+
+void EncodeTask::SetRetryAfter(Duration wait) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(wait).count();
+  retry_after_s_ = std::max<int64_t>(1, seconds);
 }
 
 void EncodeTask::CountItems(const Answer& answer) const {
@@ -299,14 +341,14 @@ void EncodeTask::CountItems(const Answer& answer) const {
   const std::string modality(ModalityName(model_->spec.modality));
   for (const AnswerItem& item : answer.items) {
     if (!item.error.ok()) {
+      service_->NoteFailure(request_id_, item.error);
       metrics.item_errors.Add({{"code", std::string(StatusCodeName(item.error.code()))}})
           .Increment();
       continue;
     }
     metrics.items.Add({{"source", std::string(item.source)}, {"modality", modality}}).Increment();
     if (item.source != "computed") {
-      metrics.encoder_saved_seconds.Increment(
-          model_->recent_cost_seconds.load(std::memory_order_relaxed));
+      metrics.encoder_saved_seconds.Increment(model_->recent_cost_seconds());
     }
   }
 }

@@ -33,8 +33,10 @@ class EncodeTask : public std::enable_shared_from_this<EncodeTask> {
     int lookups = 0;
   };
 
+  Result<EncodeRequest> Parse();
   // Not ok: the whole request is refused.
   Status Accept();
+  Status ReadHeaders();
   void IdentifyAll();
   void Identify(size_t index);
   // Counts down to LookUpAll.
@@ -50,20 +52,29 @@ class EncodeTask : public std::enable_shared_from_this<EncodeTask> {
   // The last one makes the answer.
   void OneDone();
   void Expire();
+  // The client went away: what nobody else wants is not computed any more.
+  void Abandon();
   // Takes the right to answer; false when someone has it already.
   bool TakeAnswer(Answer* answer) EXCLUDES(mutex_);
   void Finish();
+  void Respond(HttpResponse response);
+  void Publish(std::span<const EmbeddingKey> keys) const;
+  void SetRetryAfter(Duration wait);
   void CountItems(const Answer& answer) const;
 
   EncodeService* const service_;
   const EncodeServiceParts& parts_;
   const std::shared_ptr<HttpExchange> exchange_;
+  const Limits limits_;  // as they were when it came
   const TimePoint received_;
-  const TimePoint deadline_;
+  TimePoint deadline_;
   std::string request_id_;
   std::shared_ptr<const ServedModel> model_;
   size_t admitted_ = 0;
   uint64_t timer_ = 0;
+  std::atomic<bool> abandoned_{false};
+  // Seconds after which a client that was refused may come again.
+  std::atomic<int64_t> retry_after_s_{1};
   std::atomic<size_t> unidentified_{0};
   TimePoint lookup_start_{};
   // `requested`, `storage` and `media` are each written by one thread, before the look-up; `answer`

@@ -34,7 +34,6 @@ HttpResponse ErrorResponse(int http_status, std::string_view code, std::string_v
   response.status = http_status;
   const nlohmann::ordered_json body = {{"error", {{"code", code}, {"message", message}}}};
   response.text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (http_status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
 

@@ -13,7 +13,7 @@ namespace embercache {
 // DeadlineExceeded, 500 the rest.
 int HttpStatusOf(const Status& status);
 
-// {"error":{"code","message"}}; 503 answers carry Retry-After.
+// {"error":{"code","message"}}.
 HttpResponse ErrorResponse(int http_status, std::string_view code, std::string_view message);
 HttpResponse ErrorResponse(const Status& status);
 

@@ -59,7 +59,7 @@ struct HttpRequest {
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
-  // Besides Content-Type, Content-Length and Connection.
+  // Besides Content-Type, Content-Length and Connection. A 503 has Retry-After: 1 by default.
   std::vector<std::pair<std::string, std::string>> headers;
   // The body: `text`, then `payload`, sent from where it lies; `pins` keep it there.
   std::string text;

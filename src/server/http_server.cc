@@ -27,6 +27,8 @@ using boost::system::error_code;
 using Tcp = asio::ip::tcp;
 
 constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
+// Connections beyond the limit that may be told so at a time; more are closed without a word.
+constexpr size_t kMaxRefusals = 64;
 // For sessions that were cut, and for accept when descriptors ran out.
 constexpr Duration kShortWait = std::chrono::milliseconds(50);
 
@@ -47,7 +49,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
 
   asio::io_context io;
   const std::shared_ptr<HttpContext> context;
-  Tcp::acceptor acceptor{io};
+  Tcp::acceptor acceptor{asio::make_strand(io)};
   uint16_t bound_port = 0;
   std::vector<std::thread> threads;
 
@@ -79,7 +81,7 @@ Status HttpServer::Impl::Bind() {
 }
 
 void HttpServer::Impl::Launch() {
-  asio::co_spawn(io, Accept(), asio::detached);
+  asio::co_spawn(acceptor.get_executor(), Accept(), asio::detached);
   for (size_t i = 0; i < context->options.threads; ++i) {
     threads.emplace_back([this] { io.run(); });
     pthread_setname_np(threads.back().native_handle(), "http");
@@ -87,7 +89,7 @@ void HttpServer::Impl::Launch() {
 }
 
 asio::awaitable<void> HttpServer::Impl::Accept() {
-  asio::steady_timer pause(io);
+  asio::steady_timer pause(acceptor.get_executor());
   while (acceptor.is_open()) {
     auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), kToken);
     if (error == asio::error::operation_aborted) break;
@@ -111,7 +113,9 @@ void HttpServer::Impl::Add(Tcp::socket socket) {
   {
     MutexLock lock(mutex);
     if (stopping) return;
-    refuse = sessions.size() >= context->options.max_connections;
+    const size_t most = context->options.max_connections;
+    if (sessions.size() >= most + kMaxRefusals) return;
+    refuse = sessions.size() >= most;
     sessions.insert(session);
   }
   asio::co_spawn(executor, refuse ? session->Refuse() : session->Run(),

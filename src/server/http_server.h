@@ -40,6 +40,7 @@ class HttpHandler {
   // Every answer is told, those that the server gives by itself too; `head` is empty for what was
   // no HTTP request.
   virtual void OnAnswer(const HttpRequest& head, int status) = 0;
+  virtual uint64_t MaxBodyBytes() const = 0;
 };
 
 struct HttpServerOptions {
@@ -47,8 +48,7 @@ struct HttpServerOptions {
   uint16_t port = 8080;  // 0: any that is free
   size_t threads = 1;
   size_t max_connections = 1024;
-  uint64_t max_body_bytes = uint64_t{64} << 20;
-  // Of all requests whose answers are not composed yet; more are answered 503.
+  // Bodies of all requests whose answers are not composed yet; more are answered 503.
   uint64_t max_bodies_bytes = uint64_t{256} << 20;
   // A connection may be idle for so long, and has so long to send a head.
   Duration idle_timeout = std::chrono::seconds(75);

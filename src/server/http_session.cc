@@ -168,8 +168,8 @@ asio::awaitable<void> HttpSession::Refuse() {
   const std::shared_ptr<HttpSession> self = shared_from_this();
   const HttpRequest none;
   HttpResponse refusal = ErrorResponse(Status::Unavailable("too many connections"));
-  (void)co_await Send(none, std::move(refusal), false);
-  co_await Linger();
+  const bool sent = co_await Send(none, std::move(refusal), false);
+  if (sent) co_await Linger();
   ended_ = true;
   deadline_.cancel();
 }
@@ -217,10 +217,9 @@ asio::awaitable<bool> HttpSession::ServeOne() {
       co_return false;
     }
     const int status = error == http::error::header_limit ? 431 : 400;
-    linger_ = true;
     HttpResponse refusal = ErrorResponse(status, StatusCodeName(StatusCode::kInvalid),
                                          "the head is not HTTP/1.1: " + error.message());
-    (void)co_await Send(incoming.request, std::move(refusal), false);
+    linger_ = co_await Send(incoming.request, std::move(refusal), false);
     co_return false;
   }
 
@@ -251,16 +250,19 @@ asio::awaitable<bool> HttpSession::ServeOne() {
     if (!response) co_return false;
   }
   keep_alive = keep_alive && !draining_;
+  const bool sent = co_await Send(head, std::move(*response), keep_alive);
+  if (!sent) co_return false;
   linger_ = !keep_alive;
-  co_return co_await Send(head, std::move(*response), keep_alive) && keep_alive;
+  co_return keep_alive;
 }
 
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& incoming) {
   const auto& parser = incoming.parser;
-  const uint64_t limit = context_->options.max_body_bytes;
+  const uint64_t limit = context_->handler->MaxBodyBytes();
   const auto size = parser.content_length();
   if (size && *size > limit) {
-    if (*size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
+    const bool waits = parser.get().count(http::field::expect) > 0;  // it sends nothing then
+    if (!waits && *size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
     co_return TooLarge(limit);
   }
   if (!parser.chunked() && size.value_or(0) == 0) co_return std::nullopt;
@@ -311,7 +313,7 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadSizedBody(Incoming
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadChunkedBody(Incoming& incoming) {
   auto& parser = incoming.parser;
   BodyBuffer& body = incoming.request.body;
-  const uint64_t limit = context_->options.max_body_bytes;
+  const uint64_t limit = context_->handler->MaxBodyBytes();
   const TimePoint start = SteadyClock().Now();
   while (!parser.is_done()) {
     const size_t before = body.size();
@@ -357,7 +359,8 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::AwaitAnswer(
     std::shared_ptr<HttpExchange> exchange) {
   answer_.reset();
   waiting_ = true;
-  deadline_.cancel();
+  // Moved rather than cancelled: an expiry that is on its way here must find it in the future.
+  deadline_.expires_at(TimePoint::max());
   WatchClient();
   context_->handler->Handle(std::move(exchange));
   while (!answer_ && !gone_) {
@@ -397,6 +400,7 @@ asio::awaitable<bool> HttpSession::Send(const HttpRequest& request, HttpResponse
   http::response<PayloadBody> message;
   message.version(11);
   message.result(static_cast<unsigned>(response.status));
+  if (response.status == 503) message.set(http::field::retry_after, "1");
   for (const auto& [name, value] : response.headers) message.set(name, value);
   if (response.status != 204) {
     message.set(http::field::content_type, response.content_type);

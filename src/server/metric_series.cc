@@ -37,7 +37,7 @@ void MakeKnownSeries(Metrics& metrics, const ControllerStats& stats) {
   for (const char* stage : {"lookup", "fetch", "preprocess", "encode"}) {
     metrics.stage_seconds.Add({{"stage", stage}}, Metrics::Buckets());
   }
-  for (const char* reason : {"too_large", "no_room", "arena_full"}) {
+  for (const char* reason : {"no_pool", "too_large", "no_room", "arena_full"}) {
     metrics.uncached.Add({{"reason", reason}});
   }
   for (const PoolView& pool : stats.pools) metrics.evictions.Add({{"pool", pool.name}});

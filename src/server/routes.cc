@@ -5,33 +5,47 @@
 #include <array>
 #include <string_view>
 
+#include "src/server/cache_route.h"
 #include "src/server/error_response.h"
+#include "src/server/openapi.h"
 #include "src/server/origin_check.h"
+#include "src/server/status_page.h"
 
 namespace embercache {
 namespace {
 
-enum class Route { kEncode, kHealth, kReady, kStats, kMetrics };
+enum class Route { kEncode, kCache, kHealth, kReady, kStats, kMetrics, kStatusPage, kOpenApi };
 
 struct RouteEntry {
   Route route;
   std::string_view path;
   std::string_view methods;  // as the header Allow has them
+  std::string_view label;    // of the metrics
 };
 
-constexpr std::array<RouteEntry, 5> kRoutes = {{
-    {Route::kEncode, "/v1/encode", "POST, OPTIONS"},
-    {Route::kHealth, "/health", "GET, HEAD, OPTIONS"},
-    {Route::kReady, "/ready", "GET, HEAD, OPTIONS"},
-    {Route::kStats, "/v1/stats", "GET, HEAD, OPTIONS"},
-    {Route::kMetrics, "/metrics", "GET, HEAD, OPTIONS"},
+constexpr std::string_view kRead = "GET, HEAD, OPTIONS";
+constexpr std::array<RouteEntry, 8> kRoutes = {{
+    {Route::kEncode, "/v1/encode", "POST, OPTIONS", "/v1/encode"},
+    {Route::kCache, CacheRoute::kPrefix, "GET, HEAD, DELETE, OPTIONS", "/v1/cache"},
+    {Route::kHealth, "/health", kRead, "/health"},
+    {Route::kReady, "/ready", kRead, "/ready"},
+    {Route::kStats, "/v1/stats", kRead, "/v1/stats"},
+    {Route::kMetrics, "/metrics", kRead, "/metrics"},
+    {Route::kStatusPage, "/", kRead, "/"},
+    {Route::kOpenApi, "/openapi.json", kRead, "/openapi.json"},
 }};
 
 const RouteEntry* Find(std::string_view path) {
   for (const RouteEntry& entry : kRoutes) {
-    if (entry.path == path) return &entry;
+    const bool prefix = entry.route == Route::kCache;
+    if (prefix ? path.starts_with(entry.path) : path == entry.path) return &entry;
   }
   return nullptr;
+}
+
+// What can be answered before models are loaded.
+bool IsAlwaysServed(Route route) {
+  return route == Route::kHealth || route == Route::kStatusPage || route == Route::kOpenApi;
 }
 
 bool Allows(const RouteEntry& entry, std::string_view method) {
@@ -47,6 +61,17 @@ bool Allows(const RouteEntry& entry, std::string_view method) {
 HttpResponse Text(std::string text) {
   HttpResponse response;
   response.text = std::move(text);
+  return response;
+}
+
+// The page takes nothing from elsewhere, and nobody may frame it.
+HttpResponse StatusPage() {
+  HttpResponse response = Text(std::string(kStatusPage));
+  response.content_type = "text/html; charset=utf-8";
+  response.headers = {{"Content-Security-Policy",
+                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                       "connect-src 'self'; img-src data:; frame-ancestors 'none'"},
+                      {"Cache-Control", "no-cache"}};
   return response;
 }
 
@@ -85,7 +110,7 @@ std::optional<HttpResponse> Routes::Admit(const HttpRequest& head) {
     response.headers.emplace_back("Allow", entry->methods);
     return response;
   }
-  if (entry->route != Route::kHealth && !open_.load(std::memory_order_acquire)) {
+  if (!IsAlwaysServed(entry->route) && !open_.load(std::memory_order_acquire)) {
     return ErrorResponse(Status::Unavailable("the server is still loading"));
   }
   return std::nullopt;
@@ -96,6 +121,12 @@ void Routes::Handle(std::shared_ptr<HttpExchange> exchange) {
   switch (entry->route) {
     case Route::kEncode:
       return targets_.encode(std::move(exchange));
+    case Route::kCache:
+      return targets_.cache(std::move(exchange));
+    case Route::kStatusPage:
+      return exchange->Respond(StatusPage());
+    case Route::kOpenApi:
+      return exchange->Respond(Text(std::string(kOpenApi)));
     case Route::kHealth:
       return exchange->Respond(Text("{\"status\":\"ok\"}\n"));
     case Route::kReady:
@@ -110,7 +141,7 @@ void Routes::Handle(std::shared_ptr<HttpExchange> exchange) {
 void Routes::OnAnswer(const HttpRequest& head, int status) {
   const RouteEntry* const entry = Find(head.path);
   metrics_->requests
-      .Add({{"route", std::string(entry == nullptr ? "other" : entry->path)},
+      .Add({{"route", std::string(entry == nullptr ? "other" : entry->label)},
             {"code", std::to_string(status)}})
       .Increment();
 }

@@ -13,18 +13,23 @@ int64_t Milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
-Json ConfigurationOf(const EncodeServerOptions& options) {
-  return {{"host", options.host},
+Json ConfigurationOf(const EncodeServerOptions& options, const Limits& limits) {
+  Json models = Json::array();
+  for (const ModelSource& model : options.models) models.push_back(model.dir);
+  return {{"models", models},
+          {"host", options.host},
           {"enable_mm_global_cache", options.enable_global_cache},
-          {"mm_global_cache_backend", options.enable_global_cache ? options.backend : ""},
+          {"mm_global_cache_backend", options.enable_global_cache ? options.store.backend : ""},
           {"mm_global_cache_bytes", options.pool_bytes},
           {"epoch", options.epoch},
-          {"lookup_timeout_ms", Milliseconds(options.lookup_timeout)},
-          {"request_timeout_ms", Milliseconds(options.request_timeout)},
-          {"queue_items", options.queue_items},
-          {"max_items", options.max_items},
-          {"max_body_bytes", options.max_body_bytes},
+          {"lookup_timeout_ms", Milliseconds(limits.lookup_timeout)},
+          {"request_timeout_ms", Milliseconds(limits.request_timeout)},
+          {"queue_items", limits.queue_items},
+          {"max_items", limits.max_items},
+          {"max_body_bytes", limits.max_body_bytes},
           {"max_pixels", options.max_pixels},
+          {"max_batch_size", options.max_batch_items},
+          {"max_batch_wait_ms", Milliseconds(options.max_batch_wait)},
           {"media_root", options.media_root}};
 }
 
@@ -76,13 +81,29 @@ Json LanesOf(const ControllerStats& stats) {
   return lanes;
 }
 
+Json ErrorsOf(const std::vector<RecentErrors::Entry>& entries) {
+  Json errors = Json::array();
+  for (const RecentErrors::Entry& entry : entries) {
+    errors.push_back({{"unix_ms", entry.unix_ms},
+                      {"request_id", entry.request_id},
+                      {"code", StatusCodeName(entry.code)},
+                      {"message", entry.message}});
+  }
+  return errors;
+}
+
 }  // namespace
+
+std::string ConfigurationJson(const EncodeServerOptions& options, const Limits& limits) {
+  return ConfigurationOf(options, limits).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 std::string StatsJson(const StatsSource& source) {
   const Json description = Json::parse(source.store_description, nullptr, false);
   const Json stats = {{"version", Version()},
                       {"envelope_version", kEnvelopeVersion},
-                      {"configuration", ConfigurationOf(*source.options)},
+                      {"uptime_s", Milliseconds(source.uptime) / 1000},
+                      {"configuration", ConfigurationOf(*source.options, source.limits)},
                       {"models", ModelsOf(source)},
                       {"items_admitted", source.admitted_items},
                       {"pools", PoolsOf(source.cache)},
@@ -91,7 +112,8 @@ std::string StatsJson(const StatsSource& source) {
                         {"state", source.store_state},
                         {"detail", source.cache.store.detail},
                         {"description", description.is_discarded() ? Json() : description}}},
-                      {"lanes", LanesOf(source.cache)}};
+                      {"lanes", LanesOf(source.cache)},
+                      {"recent_errors", ErrorsOf(source.errors)}};
   return stats.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

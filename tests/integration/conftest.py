@@ -2,7 +2,9 @@ import io
 import os
 import pathlib
 import random
+import subprocess
 import sys
+import time
 
 import pytest
 from PIL import Image
@@ -11,6 +13,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import ec_server  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("PROGRAM_UNDER_TEST", ec_server.PROGRAM))
+PLUGINS = pathlib.Path(os.environ.get("PLUGINS_UNDER_TEST", PROGRAM.parents[1] / "tests/plugins"))
+
+
+def run(*arguments, exit_code=0, env=None, cwd=None):
+    """Runs the program under test to its end; what it printed. A failure is one line on stderr, and becomes `stderr`."""
+    done = subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=5 * ec_server.START_SECONDS,
+        env=os.environ | (env or {}),
+        cwd=cwd,
+    )
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    return done
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +61,13 @@ def global_cache(folder, size_gb=0.1):
         *("--mm-global-cache-size-gb", size_gb, "--lookup-timeout-ms", 20000),
         *("--request-timeout-ms", 120000),
     )
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + ec_server.START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
 
 
 def picture(seed, size=(64, 48), kind="PNG"):

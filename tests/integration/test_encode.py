@@ -136,6 +136,18 @@ def test_a_caller_without_request_id_gets_one_also_in_the_header(server):
     assert answer.headers["X-Request-Id"] == answer.json()["request_id"]
 
 
+def test_the_request_id_of_the_header_comes_back(server):
+    answer = server.encode(ec_server.image_item(picture("id")), headers={"X-Request-Id": "abc"})
+    assert answer.json()["request_id"] == answer.headers["X-Request-Id"] == "abc"
+
+
+def test_a_request_may_ask_for_a_shorter_deadline(server):
+    items = [ec_server.image_item(picture(f"deadline-{i}", size=(448, 448))) for i in range(60)]
+    answer = server.encode(*items, headers={"X-Request-Timeout-Ms": "1"})
+    assert answer.status in (503, 504)
+    assert server.encode(items[0], headers={"X-Request-Timeout-Ms": "soon"}).status == 400
+
+
 def test_other_bytes_or_options_have_another_key_and_are_computed(server):
     content = picture("options")
     keys = set()
@@ -167,6 +179,21 @@ def test_bytes_in_a_data_url_in_escaped_json_and_from_a_path_are_one_item(server
     answer = server.request("POST", "/v1/encode", escaped, {"Accept": "application/json"})
     assert {item["key"] for item in items + answer.json()["items"]} == {first["key"]}
     assert set(tensors.values()) == {tensor}
+
+
+def test_files_of_a_form_are_items_in_order(server, media):
+    contents = [(media / name).read_bytes() for name in ("china.jpg", "flower.jpg")]
+    body = b"".join(
+        b'--XX\r\nContent-Disposition: form-data; name="f"; filename="liar.txt"\r\n\r\n%s\r\n' % content
+        for content in contents
+    )
+    body += b'--XX\r\nContent-Disposition: form-data; name="request_id"\r\n\r\nform-1\r\n--XX--\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=XX", "Accept": "application/json"}
+    answer = server.request("POST", "/v1/encode", body, headers)
+    assert answer.status == 200
+    assert answer.json()["request_id"] == "form-1"
+    keys = [item["key"] for item in answer.json()["items"]]
+    assert keys == [encode_one(server, content)[0]["key"] for content in contents]
 
 
 def test_the_declared_sha256_is_checked(server):

@@ -53,7 +53,7 @@ def head(method="POST", path="/v1/encode", **headers):
 
 
 def test_unknown_routes_are_404(server):
-    for path in ("/", "/v1", "/v1/encode/", "/v1/encodes", "/health/x", "/%2e%2e"):
+    for path in ("//", "/v1", "/v1/cache", "/openapi.yaml", "/v1/encode/", "/v1/encodes", "/health/x", "/%2e%2e"):
         answer = server.request("GET", path)
         assert (answer.status, answer.json()["error"]["code"]) == (404, "NOT_FOUND")
 

@@ -135,7 +135,7 @@ def test_flags_come_from_the_environment_and_flags_win(start, model):
 def test_the_start_prints_the_address_and_a_command_that_works_when_pasted(start, media):
     with start() as server:
         assert server.process.stdout.readline() == "Ready. Try:\n"
-        command = server.process.stdout.readline() + server.process.stdout.readline()
+        command = server.process.stdout.readline()
         command = command.replace("IMAGE.jpg", str(media / "china.jpg"))
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ec_server.ROOT)
         assert '"source":"computed"' in done.stdout

@@ -1,5 +1,6 @@
 """The metrics of docs/operations.md: their names, and that they add up."""
 import concurrent.futures
+import json
 import pathlib
 
 import ec_server
@@ -95,6 +96,32 @@ def test_hits_add_up_what_the_encoder_was_saved(server):
     assert server.metric("embercache_encoder_saved_seconds_total") == 0
     server.encode(ec_server.image_item(content))
     assert server.metric("embercache_encoder_saved_seconds_total") > 0
+
+
+def test_the_configuration_in_force_is_logged_once_at_the_start(start, model):
+    with start("--queue-items", 7) as server:
+        server.encode(ec_server.image_item(picture("configuration")))
+        [line] = [line for line in server.log_text().splitlines() if "configuration: " in line]
+    configuration = json.loads(line.split("configuration: ", 1)[1])
+    assert configuration["queue_items"] == 7
+    assert configuration["models"] == [str(model)]
+
+
+def test_trouble_of_one_kind_is_one_line_for_a_while(start):
+    with start("--queue-items", 2) as server:
+        items = [ec_server.image_item(picture("trouble"))] * 3
+        for i in range(20):
+            assert server.encode(*items, headers={"X-Request-Id": f"t-{i}"}).status == 503
+            assert server.encode(ec_server.image_item(b"bad")).status == 400
+        lines = [line for line in server.log_text().splitlines() if "RESOURCE_EXHAUSTED" in line]
+        errors = server.request("GET", "/v1/stats").json()["recent_errors"]
+    # A machine that is slow enough for more lines has them 10 s apart; each says how many it is for.
+    assert 1 <= len(lines) < 10
+    assert "1 times" in lines[0] and "t-0" in lines[0]
+    assert "INVALID" not in "".join(lines)
+    assert len(errors) == 20
+    assert (errors[1]["code"], errors[1]["request_id"]) == ("RESOURCE_EXHAUSTED", "t-19")
+    assert "--queue-items" in errors[1]["message"]
 
 
 def test_each_request_logs_one_cache_check(server):

@@ -1,0 +1,72 @@
+#include "src/cli/store_verb.h"
+
+#include <fmt/format.h>
+
+#include "embercache/digest.h"
+#include "embercache/key.h"
+#include "src/base/log.h"
+#include "src/cli/report.h"
+#include "src/cli/serve_flags.h"
+
+namespace embercache {
+namespace {
+
+// How long a remote store has to answer for the first time.
+constexpr Duration kStartTime = std::chrono::seconds(5);
+constexpr Duration kCallTime = std::chrono::seconds(60);
+
+}  // namespace
+
+void AddStoreSourceFlags(CLI::App& command, StoreVerb* verb) {
+  command
+      .add_option("--config", verb->config_file, "TOML file, as of serve; its store is meant here")
+      ->type_name("FILE");
+  AddStoreFlags(command, &verb->store);
+}
+
+void AddStoreVerbFlags(CLI::App& command, StoreVerb* verb) {
+  AddStoreSourceFlags(command, verb);
+  command.add_flag("--json", verb->json, "Print JSON")->configurable(false);
+}
+
+Result<StoreChoice> ChooseStore(CLI::App& command, const StoreVerb& verb) {
+  EMBERCACHE_RETURN_IF_ERROR(SetLogLevel("error"));
+  const auto settings = ResolveSettings(command, ServeSettingNames());
+  if (!settings.ok()) return settings.status();
+  return StoreChoiceFrom(verb.store);
+}
+
+Result<std::unique_ptr<EmbeddingStore>> OpenUp(const StoreChoice& choice) {
+  EMBERCACHE_ASSIGN_OR_RETURN(std::unique_ptr<EmbeddingStore> store, OpenStore(choice));
+  if (WaitUntilUp(*store, SteadyClock().Now() + kStartTime)) return store;
+  return Status::Unavailable(
+      fmt::format("the store {} is not up: {}", choice.backend, store->Health().detail));
+}
+
+int OpenExitCode(const Status& status) {
+  return status.code() == StatusCode::kInvalid ? kExitUsage : kExitFailed;
+}
+
+int WithStore(CLI::App& command, const StoreVerb& verb,
+              const std::function<int(EmbeddingStore&)>& run) {
+  const auto choice = ChooseStore(command, verb);
+  if (!choice.ok()) return Fail(choice.status(), kExitUsage);
+  const auto store = OpenUp(*choice);
+  if (!store.ok()) return Fail(store.status(), OpenExitCode(store.status()));
+  const int exit_code = run(**store);
+  (void)(*store)->Close(SteadyClock().Now() + kCallTime);
+  return exit_code;
+}
+
+CallContext CallLimits() {
+  CallContext limits;
+  limits.deadline = SteadyClock().Now() + kCallTime;
+  return limits;
+}
+
+std::string KeyText(const std::string& word) {
+  const auto digest = Digest256::FromHex(word);
+  return digest ? EmbeddingKey{*digest}.Text() : word;
+}
+
+}  // namespace embercache

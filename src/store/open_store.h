@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "embercache/clock.h"
+#include "embercache/status.h"
+#include "embercache/store.h"
+
+namespace embercache {
+
+// A store, as flags name it.
+struct StoreChoice {
+  std::string backend = "file";
+  std::string config_json = "{}";
+};
+
+// A store of one of this build's backends.
+Result<std::unique_ptr<EmbeddingStore>> OpenStore(const StoreChoice& choice);
+
+// Waits for a store that starts in the background. False when it is not up by `deadline`.
+bool WaitUntilUp(EmbeddingStore& store, TimePoint deadline);
+
+}  // namespace embercache
