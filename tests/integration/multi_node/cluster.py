@@ -82,16 +82,17 @@ class Cluster:
         assert tensors["item_0"] == self.embeddings[image], f"{node.name}: wrong bytes, {item['source']}"
         return item["source"]
 
-    def misses(self, node):
-        """How many of all images it computes. They are more than it can hold, so that in this order
-        it asks the store for each of them."""
-        return [self.ask(node, image) for image in self.embeddings].count("computed")
-
     def wait_for_all_hits(self):
-        """Until every node gets every image from the store."""
+        """Until every node has got every image from the store. The images are more than a node can
+        hold, so that in this order it asks the store for each of them."""
         deadline = time.monotonic() + PATIENCE_S
-        while missed := {node.name: misses for node in self.nodes if (misses := self.misses(node))}:
-            assert time.monotonic() < deadline, f"hits do not return; nodes computed {missed}"
+        missing = {(node, image) for node in self.nodes for image in self.embeddings}
+        while missing:
+            for node in self.nodes:
+                for image in self.embeddings:
+                    if self.ask(node, image) == "global":
+                        missing.discard((node, image))
+            assert time.monotonic() < deadline, f"{len(missing)} of the hits do not return"
 
 
 class Traffic:
