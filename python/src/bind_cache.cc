@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
-#include <nanobind/stl/unique_ptr.h>
 
 #include <cstring>
 #include <memory>
@@ -85,17 +84,18 @@ void BindCache(nb::module_& module) {
       ":class:`Key`, or a\ncaller's hash as a ``str``. Modalities are ``\"image\"``, ``\"video\"`` "
       "and ``\"audio\"``. In a forked child every call\nraises ForkError; after close() every call "
       "but close() raises CancelledError.")
-      .def("__init__", &MakeCache, nb::arg("store").none(), nb::arg("namespace_digest"),
-           nb::arg("hidden"), nb::arg("dtype"), nb::arg("max_pool_bytes"),
-           nb::arg("max_uncached_bytes") = uint64_t{256} << 20, nb::arg("enable_eviction") = true,
-           nb::arg("max_eviction_batch") = 100, nb::arg("lookup_timeout_s") = 0.5,
-           nb::arg("publish_timeout_s") = 30.0, nb::arg("publish_confirm_s") = 0.0,
-           nb::arg("request_ttl_s") = 600.0, nb::arg("prefault") = true,
-           nb::arg("tp") = nb::none(), nb::arg("reduce") = nb::none(),
-           "``store``: a Store, an object with SGLang's EmbeddingStore methods, or None. "
-           "``hidden``: elements a row for each\nmodality. ``tp``: (rank, size) of ranks that agree "
-           "on prefetches by ``reduce``, which gets bytes and gives their\nelement-wise minimum "
-           "over the ranks.")
+      .def(
+          "__init__", &MakeCache, nb::arg("store").none(), nb::arg("namespace_digest"),
+          nb::arg("hidden"), nb::arg("dtype"), nb::arg("max_pool_bytes"),
+          nb::arg("max_uncached_bytes") = uint64_t{256} << 20, nb::arg("enable_eviction") = true,
+          nb::arg("max_eviction_batch") = 100, nb::arg("lookup_timeout_s") = 0.5,
+          nb::arg("publish_timeout_s") = 30.0, nb::arg("publish_confirm_s") = 0.0,
+          nb::arg("request_ttl_s") = 600.0, nb::arg("prefault") = true, nb::arg("tp") = nb::none(),
+          nb::arg("reduce") = nb::none(),
+          "``store``: a Store, an object with SGLang's EmbeddingStore methods, or None. "
+          "``hidden``: elements a row for each\nmodality. ``tp``: (rank, size) of ranks that agree "
+          "on prefetches by ``reduce``, which gets bytes and gives their\nelement-wise minimum "
+          "over the ranks.")
       .def("key", &Cache::Key, nb::arg("hash"), "The key of a caller's own name for an item.")
       .def("media_key", &Cache::MediaKey, nb::arg("media"), nb::arg("modality") = "image",
            nb::arg("options") = "",
@@ -109,6 +109,20 @@ void BindCache(nb::module_& module) {
            "Looks all keys up here and, in one batch, in the store. None is a miss, also where the "
            "store was down or too slow.\n``expected_tokens``: rows, where they are known, which "
            "saves a request to the store; -1 for an item's that are not.")
+      .def(
+          "get",
+          [](Cache& cache, nb::object key, const std::string& modality, int64_t expected_tokens,
+             std::optional<double> timeout_s) -> nb::object {
+            nb::list keys;
+            keys.append(key);
+            return cache.GetMany(nb::borrow<nb::sequence>(keys), modality,
+                                 std::vector{expected_tokens}, timeout_s)[0];
+          },
+          nb::arg("key"), nb::arg("modality") = "image", nb::arg("expected_tokens") = -1,
+          nb::arg("timeout_s") = nb::none(),
+          nb::sig("def get(self, key: Key | str, modality: str = 'image', expected_tokens: int = "
+                  "-1, timeout_s: float | None = None) -> Embedding | None"),
+          "The one embedding, as by :meth:`get_many`.")
       .def("get_or_compute", &Cache::GetOrCompute, nb::arg("key"), nb::arg("compute"),
            nb::arg("modality") = "image", nb::arg("expected_tokens") = -1, nb::arg("wait_s") = 60.0,
            nb::arg("publish") = true, nb::arg("metadata") = "",
@@ -121,7 +135,8 @@ void BindCache(nb::module_& module) {
            "several calls for one key one computes, and the others wait\nfor it up to ``wait_s`` "
            "seconds (DeadlineExceededError). What ``compute`` raises is raised. With ``publish`` a "
            "computed\none is offered to the store, without waiting.")
-      .def("pin", &Cache::Pin, nb::arg("key"), nb::sig("def pin(self, key: Key | str) -> Embedding | None"),
+      .def("pin", &Cache::Pin, nb::arg("key"),
+           nb::sig("def pin(self, key: Key | str) -> Embedding | None"),
            "What is in host memory now, or None; never asks the store.")
       .def("has_local", &Cache::HasLocal, nb::arg("key"),
            nb::sig("def has_local(self, key: Key | str) -> bool"), "Whether it is in host memory.")
@@ -169,8 +184,7 @@ void BindCache(nb::module_& module) {
           "background; each is ready once its\ncopy is done. The arrays are kept until then.")
       .def(
           "load",
-          [](Cache& cache, nb::object key,
-             nb::ndarray<nb::c_contig, nb::device::cpu> destination,
+          [](Cache& cache, nb::object key, nb::ndarray<nb::c_contig, nb::device::cpu> destination,
              uint64_t row_offset) -> std::optional<Copies> {
             CopyHandle handle = cache.Load(std::move(key), std::move(destination), row_offset);
             if (!handle) return std::nullopt;
@@ -186,20 +200,23 @@ void BindCache(nb::module_& module) {
       .def("regions", &Cache::Regions, nb::sig("def regions(self) -> list[tuple[int, int]]"),
            "Address and bytes of each pool's memory.")
       .def_prop_ro("closed", &Cache::closed, "Whether it was closed.")
-      .def_prop_ro("namespace_digest",
-                   [](const Cache& cache) {
-                     const auto& bytes = cache.namespace_digest().bytes;
-                     return nb::bytes(bytes.data(), bytes.size());
-                   },
-                   "32 bytes.")
+      .def_prop_ro(
+          "namespace_digest",
+          [](const Cache& cache) {
+            const auto& bytes = cache.namespace_digest().bytes;
+            return nb::bytes(bytes.data(), bytes.size());
+          },
+          "32 bytes.")
       .def("close", &Cache::Close, nb::arg("timeout_s") = 5.0,
            "Stops taking work, and waits for publications and fetches under way, then cancels "
            "what is left. Views stay good.\nDeadlineExceededError when a store call had not "
            "returned; it is left behind. Idempotent.")
-      .def("__enter__", [](nb::handle self) { return self; },
-           nb::sig("def __enter__(self) -> Cache"))
-      .def("__exit__", [](Cache& cache, nb::args) { cache.Close(5.0); },
-           nb::sig("def __exit__(self, *exc: object) -> None"));
+      .def(
+          "__enter__", [](nb::handle self) { return self; },
+          nb::sig("def __enter__(self) -> Cache"))
+      .def(
+          "__exit__", [](Cache& cache, nb::args) { cache.Close(5.0); },
+          nb::sig("def __exit__(self, *exc: object) -> None"));
 }
 
 }  // namespace embercache::python

@@ -137,8 +137,7 @@ class TimedByteStore {
 Digest256 ToDigest(const nb::bytes& bytes) {
   Digest256 digest;
   if (bytes.size() != digest.bytes.size()) {
-    Raise(Status::Invalid(
-        fmt::format("a namespace digest of {} bytes; it has 32", bytes.size())));
+    Raise(Status::Invalid(fmt::format("a namespace digest of {} bytes; it has 32", bytes.size())));
   }
   std::memcpy(digest.bytes.data(), bytes.c_str(), digest.bytes.size());
   return digest;
@@ -148,8 +147,7 @@ Digest256 ToDigest(const nb::bytes& bytes) {
 
 void BindStores(nb::module_& module) {
   module.def(
-      "backend_names", [] { return Factory().BackendNames(); },
-      "The built-in backends, sorted.");
+      "backend_names", [] { return Factory().BackendNames(); }, "The built-in backends, sorted.");
   module.def("open_store", &OpenStore, nb::arg("backend"), nb::arg("config") = "{}",
              "Opens a built-in backend. ``config`` is a JSON object as text. InvalidError for an "
              "unknown backend or option lists\nthose there are. A remote peer that does not answer "
@@ -165,8 +163,9 @@ void BindStores(nb::module_& module) {
             return std::make_pair(std::string(StateName(health.state)), health.detail);
           },
           "``(\"up\" | \"starting\" | \"down\", detail)``, as far as it is known; never waits.")
-      .def("describe", [](const NativeStore& store) { return store.store->DescribeJson(); },
-           "What is in use, as JSON, without secrets.")
+      .def(
+          "describe", [](const NativeStore& store) { return store.store->DescribeJson(); },
+          "What is in use, as JSON, without secrets.")
       .def(
           "close",
           [](const NativeStore& store, double timeout_s) {
@@ -198,8 +197,7 @@ void BindStores(nb::module_& module) {
            "Reads into the buffers. True: verified, and there.")
       .def("put", &TimedByteStore::Put, nb::arg("hashes"), nb::arg("pointers"), nb::arg("sizes"),
            "Stores what the buffers hold, unless the key is there. True: it is in the store.")
-      .def("exist", &TimedByteStore::Exist, nb::arg("hashes"),
-           "Whether each is there, as a hint.")
+      .def("exist", &TimedByteStore::Exist, nb::arg("hashes"), "Whether each is there, as a hint.")
       .def("key_text", &TimedByteStore::KeyText, nb::arg("hash"), "The key in the store.")
       .def("register_buffer", &TimedByteStore::RegisterBuffer, nb::arg("address"),
            nb::arg("nbytes"), "Announces memory that later buffers lie in.");

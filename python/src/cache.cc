@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -12,14 +13,21 @@
 namespace embercache::python {
 namespace {
 
+// Every open cache of this process: a forked child begins with none, and with another mutex.
 // Leaked, since caches may outlive statics.
 struct OpenCaches {
+  const ForkGuard fork;
   Mutex mutex;
   std::set<Cache*> caches GUARDED_BY(mutex);
 };
 OpenCaches& Open() {
-  static auto* const open = new OpenCaches;
-  return *open;
+  static std::atomic<OpenCaches*> open{new OpenCaches};
+  OpenCaches* current = open.load();
+  if (current->fork.forked()) {
+    auto* const fresh = new OpenCaches;
+    if (open.compare_exchange_strong(current, fresh)) current = fresh;
+  }
+  return *current;
 }
 
 const char* SourceName(Source source) {
@@ -101,6 +109,14 @@ class Answers {
   size_t answered_ GUARDED_BY(mutex_) = 0;
 };
 
+// REQUIRES: a str.
+std::string_view TextOf(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) throw nb::python_error();
+  return {data, static_cast<size_t>(size)};
+}
+
 std::vector<LookupAnswer> LookUp(EmbeddingCacheController& controller, const EmbeddingSpec& spec,
                                  std::span<const LookupItem> items, TimePoint deadline,
                                  TimePoint wait_deadline) {
@@ -140,19 +156,18 @@ Cache::Cache(const CacheSettings& settings, nb::object store) : settings_(settin
     raw_ = std::make_shared<PythonStore>(store);
     parts.store = raw_;
   }
+  Status status;
   {
     const nb::gil_scoped_release no_gil;
     Result<std::unique_ptr<EmbeddingCacheController>> made =
         EmbeddingCacheController::Create(std::move(options), std::move(parts));
-    if (made.ok()) {
-      controller_ = *std::move(made);
-      MutexLock lock(Open().mutex);
-      Open().caches.insert(this);
-      return;
-    }
-    const nb::gil_scoped_acquire gil;
-    Raise(made.status());
+    status = made.status();
+    if (made.ok()) controller_ = *std::move(made);
   }
+  RaiseIfError(status);
+  OpenCaches& open = Open();
+  MutexLock lock(open.mutex);
+  open.caches.insert(this);
 }
 
 Cache::~Cache() {
@@ -164,8 +179,9 @@ Cache::~Cache() {
   }
   const nb::gil_scoped_release no_gil;
   {
-    MutexLock lock(Open().mutex);
-    Open().caches.erase(this);
+    OpenCaches& open = Open();
+    MutexLock lock(open.mutex);
+    open.caches.erase(this);
   }
   controller_.reset();
 }
@@ -196,46 +212,39 @@ EmbeddingKey Cache::Key(const std::string& hash) const {
 EmbeddingKey Cache::MediaKey(nb::bytes media, const std::string& modality,
                              const std::string& options) const {
   const Modality parsed = ValueOrRaise(ParseModality(modality));
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(media.data()),
-                                         media.size());
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(media.data()), media.size());
   const nb::gil_scoped_release no_gil;
   return EmbeddingKey::FromMedia(settings_.namespace_digest, parsed, Sha256Of(bytes),
                                  Sha256Of(options));
 }
 
-EmbeddingKey Cache::ToKey(nb::handle key, const EmbeddingSpec* spec, int64_t tokens) {
-  if (nb::isinstance<nb::str>(key)) {
-    Py_ssize_t size = 0;
-    const char* const text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
-    if (text == nullptr) throw nb::python_error();
-    const std::string_view hash(text, static_cast<size_t>(size));
-    const EmbeddingKey made = EmbeddingKey::FromCallerHash(settings_.namespace_digest, hash);
-    if (raw_) {
-      raw_->Remember(made, hash, spec != nullptr ? *spec : EmbeddingSpec{},
-                     tokens > 0 ? static_cast<uint64_t>(tokens) : 0);
-    }
-    return made;
-  }
-  if (!nb::isinstance<EmbeddingKey>(key)) {
-    throw nb::type_error("a key is a Key, or a hash as a str");
-  }
-  if (raw_) {
-    Raise(Status::Invalid("a store written in Python knows hashes; give the hash as a str"));
-  }
-  return nb::cast<const EmbeddingKey&>(key);
+EmbeddingKey Cache::ToKey(nb::handle key) const {
+  if (nb::isinstance<EmbeddingKey>(key)) return nb::cast<const EmbeddingKey&>(key);
+  if (!nb::isinstance<nb::str>(key)) throw nb::type_error("a key is a Key, or a hash as a str");
+  return EmbeddingKey::FromCallerHash(settings_.namespace_digest, TextOf(key));
 }
 
-std::vector<EmbeddingKey> Cache::ToKeys(nb::sequence keys, const EmbeddingSpec* spec,
-                                        const std::vector<int64_t>* tokens) {
+EmbeddingKey Cache::ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_t tokens) {
+  const EmbeddingKey made = ToKey(key);
+  if (!raw_) return made;
+  if (!nb::isinstance<nb::str>(key)) {
+    Raise(Status::Invalid("a store written in Python knows hashes; give the hash as a str"));
+  }
+  raw_->Remember(made, TextOf(key), spec, tokens > 0 ? static_cast<uint64_t>(tokens) : 0);
+  return made;
+}
+
+std::vector<EmbeddingKey> Cache::ToStoreKeys(nb::sequence keys, const EmbeddingSpec& spec,
+                                             const std::vector<int64_t>* tokens) {
   const size_t count = nb::len(keys);
   if (tokens != nullptr && tokens->size() != count) {
-    Raise(Status::Invalid(fmt::format("{} keys and {} token counts; give one for each key", count,
-                                      tokens->size())));
+    Raise(Status::Invalid(
+        fmt::format("{} keys and {} token counts; give one for each key", count, tokens->size())));
   }
   std::vector<EmbeddingKey> result;
   result.reserve(count);
   for (const nb::handle key : keys) {
-    result.push_back(ToKey(key, spec, tokens != nullptr ? (*tokens)[result.size()] : 0));
+    result.push_back(ToStoreKey(key, spec, tokens != nullptr ? (*tokens)[result.size()] : 0));
   }
   return result;
 }
@@ -250,7 +259,7 @@ nb::list Cache::GetMany(nb::sequence keys, const std::string& modality,
   EmbeddingCacheController& controller = Use();
   const EmbeddingSpec spec = SpecOf(modality);
   const std::vector<EmbeddingKey> names =
-      ToKeys(keys, &spec, expected_tokens ? &*expected_tokens : nullptr);
+      ToStoreKeys(keys, spec, expected_tokens ? &*expected_tokens : nullptr);
   std::vector<LookupItem> items;
   for (size_t i = 0; i < names.size(); ++i) {
     items.push_back({names[i], expected_tokens ? (*expected_tokens)[i] : -1});
@@ -265,8 +274,8 @@ nb::list Cache::GetMany(nb::sequence keys, const std::string& modality,
     if (answer.claim) answer.claim.Abort(Status::NotFound("the item was only looked for"));
     if (answer.status.code() == StatusCode::kInvalid) Raise(answer.status);
     if (answer.pin) {
-      result.append(
-          nb::cast(std::make_unique<EmbeddingView>(std::move(answer.pin), SourceName(answer.source))));
+      result.append(nb::cast(
+          std::make_unique<EmbeddingView>(std::move(answer.pin), SourceName(answer.source))));
     } else {
       result.append(nb::none());
     }
@@ -316,17 +325,16 @@ std::unique_ptr<EmbeddingView> Cache::GetOrCompute(nb::object key, nb::callable 
                                                    int64_t expected_tokens, double wait_s,
                                                    bool publish, const std::string& metadata) {
   const EmbeddingSpec spec = SpecOf(modality);
-  const LookupItem item{ToKey(key, &spec, expected_tokens), expected_tokens};
+  const LookupItem item{ToStoreKey(key, spec, expected_tokens), expected_tokens};
   if (raw_ && expected_tokens <= 0) {
     Raise(Status::Invalid("a store written in Python needs expected_tokens"));
   }
   const TimePoint wait_deadline = DeadlineIn(wait_s);
   while (true) {
     EmbeddingCacheController& controller = Use();
-    LookupAnswer answer =
-        std::move(LookUp(controller, spec, std::span(&item, 1),
-                         DeadlineIn(settings_.lookup_timeout_s), wait_deadline)
-                      .front());
+    LookupAnswer answer = std::move(LookUp(controller, spec, std::span(&item, 1),
+                                           DeadlineIn(settings_.lookup_timeout_s), wait_deadline)
+                                        .front());
     if (answer.pin) {
       return std::make_unique<EmbeddingView>(std::move(answer.pin), SourceName(answer.source));
     }
@@ -356,7 +364,7 @@ bool Cache::HasLocal(nb::object key) {
 
 std::vector<bool> Cache::Exists(nb::sequence keys, std::optional<double> timeout_s) {
   EmbeddingCacheController& controller = Use();
-  const std::vector<EmbeddingKey> names = ToKeys(keys);
+  const std::vector<EmbeddingKey> names = ToStoreKeys(keys, {}, nullptr);
   struct Waited {
     Mutex mutex;
     CondVar done;
@@ -377,7 +385,7 @@ std::vector<bool> Cache::Exists(nb::sequence keys, std::optional<double> timeout
 
 nb::tuple Cache::Publish(nb::sequence keys) {
   EmbeddingCacheController& controller = Use();
-  const std::vector<EmbeddingKey> names = ToKeys(keys);
+  const std::vector<EmbeddingKey> names = ToStoreKeys(keys, {}, nullptr);
   InsertResult result;
   {
     const nb::gil_scoped_release no_gil;
@@ -417,15 +425,14 @@ std::string Cache::Remove(nb::object key, double timeout_s) {
     case RemoveOutcome::kFailed:
       break;
   }
-  Raise(result.status.ok() ? Status::Internal("a removal failed without a reason")
-                           : result.status);
+  Raise(result.status.ok() ? Status::Internal("a removal failed without a reason") : result.status);
 }
 
 void Cache::Prefetch(const std::string& req_id, nb::sequence keys,
                      const std::vector<int64_t>& expected_tokens, const std::string& modality) {
   EmbeddingCacheController& controller = Use();
   const EmbeddingSpec spec = SpecOf(modality);
-  const std::vector<EmbeddingKey> names = ToKeys(keys, &spec, &expected_tokens);
+  const std::vector<EmbeddingKey> names = ToStoreKeys(keys, spec, &expected_tokens);
   std::vector<LookupItem> items;
   for (size_t i = 0; i < names.size(); ++i) items.push_back({names[i], expected_tokens[i]});
   Status status;
@@ -469,10 +476,10 @@ CopyHandle Cache::StoreToPool(nb::sequence keys, const std::vector<InputArray>& 
                               const std::string& modality, const std::string& metadata) {
   EmbeddingCacheController& controller = Use();
   const EmbeddingSpec spec = SpecOf(modality);
-  const std::vector<EmbeddingKey> names = ToKeys(keys, &spec);
+  const std::vector<EmbeddingKey> names = ToStoreKeys(keys, spec, nullptr);
   if (names.size() != arrays.size()) {
-    Raise(Status::Invalid(fmt::format("{} keys and {} arrays; give one for each key", names.size(),
-                                      arrays.size())));
+    Raise(Status::Invalid(
+        fmt::format("{} keys and {} arrays; give one for each key", names.size(), arrays.size())));
   }
   std::vector<PoolItem> items;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -500,14 +507,13 @@ CopyHandle Cache::Load(nb::object key, nb::ndarray<nb::c_contig, nb::device::cpu
                     info.tokens <= destination.shape(0) - row_offset &&
                     (dtype == DlpackDType(info.spec.dtype) || dtype == NumpyDType(info.spec.dtype));
   if (!fits) {
-    Raise(Status::Invalid(fmt::format(
-        "the destination has to be a contiguous array [at least {}, {}] of {}",
-        row_offset + info.tokens, info.spec.hidden, DTypeName(info.spec.dtype))));
+    Raise(Status::Invalid(
+        fmt::format("the destination has to be a contiguous array [at least {}, {}] of {}",
+                    row_offset + info.tokens, info.spec.hidden, DTypeName(info.spec.dtype))));
   }
   auto* const to = static_cast<std::byte*>(destination.data_handle()) + destination.byte_offset() +
                    row_offset * info.spec.row_bytes();
-  std::shared_ptr<const void> owner =
-      HoldPython(nb::cast(destination, nb::rv_policy::reference));
+  std::shared_ptr<const void> owner = HoldPython(nb::cast(destination, nb::rv_policy::reference));
   const nb::gil_scoped_release no_gil;
   return controller.LoadToDeviceAsync(name, {to, info.payload_bytes()}, std::move(owner));
 }
@@ -574,8 +580,8 @@ nb::list Cache::Regions() {
   nb::list regions;
   for (uint32_t i = 0; i < cache.num_pools(); ++i) {
     const BufferRegion region = cache.pool(i)->Region();
-    regions.append(nb::make_tuple(reinterpret_cast<uintptr_t>(region.memory.data()),
-                                  region.memory.size()));
+    regions.append(
+        nb::make_tuple(reinterpret_cast<uintptr_t>(region.memory.data()), region.memory.size()));
   }
   return regions;
 }
@@ -597,8 +603,9 @@ void Cache::Close(double timeout_s) {
 }
 
 void CloseAllCaches(TimePoint deadline) {
-  MutexLock lock(Open().mutex);
-  for (Cache* const cache : Open().caches) cache->CloseBy(deadline);
+  OpenCaches& open = Open();
+  MutexLock lock(open.mutex);
+  for (Cache* const cache : open.caches) cache->CloseBy(deadline);
 }
 
 }  // namespace embercache::python

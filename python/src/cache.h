@@ -2,7 +2,9 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -92,11 +94,12 @@ class Cache {
  private:
   EmbeddingCacheController& Use() const;
   EmbeddingSpec SpecOf(const std::string& modality) const;
-  // A Key, or a caller's hash as a str. `spec` and `tokens`, where they are known, are for a store
-  // in raw format.
-  EmbeddingKey ToKey(nb::handle key, const EmbeddingSpec* spec = nullptr, int64_t tokens = 0);
-  std::vector<EmbeddingKey> ToKeys(nb::sequence keys, const EmbeddingSpec* spec = nullptr,
-                                   const std::vector<int64_t>* tokens = nullptr);
+  // A Key, or a caller's hash as a str.
+  EmbeddingKey ToKey(nb::handle key) const;
+  // For calls to the store: one in raw format has to know the hash, and for a get the rest.
+  EmbeddingKey ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_t tokens);
+  std::vector<EmbeddingKey> ToStoreKeys(nb::sequence keys, const EmbeddingSpec& spec,
+                                        const std::vector<int64_t>* tokens);
   double LookupSeconds(std::optional<double> timeout_s) const;
   std::unique_ptr<EmbeddingView> Compute(Claim claim, const nb::callable& compute,
                                          const EmbeddingSpec& spec, const std::string& metadata);

@@ -30,8 +30,8 @@ nb::bytes MakeNamespaceDigest(const std::string& model_id, const std::string& we
   if (!weights_sha256.empty()) {
     const auto digest = Digest256::FromHex(weights_sha256);
     if (!digest) {
-      Raise(Status::Invalid(fmt::format(
-          "weights_sha256 '{}' is not 64 hexadecimal digits", weights_sha256)));
+      Raise(Status::Invalid(
+          fmt::format("weights_sha256 '{}' is not 64 hexadecimal digits", weights_sha256)));
     }
     fields.weights_digest = *digest;
   }
@@ -53,23 +53,27 @@ void BindKey(nb::module_& module) {
   nb::class_<EmbeddingKey>(module, "Key",
                            "The identity of an embedding: 256 bits. Made by a cache, or from its "
                            "64 hexadecimal digits.")
-      .def("__init__",
-           [](EmbeddingKey* self, const std::string& hex) { new (self) EmbeddingKey(KeyFromHex(hex)); },
-           nb::arg("hex"))
-      .def_prop_ro("hex", [](const EmbeddingKey& key) { return key.digest.ToHex(); },
-                   "64 lower-case hexadecimal digits.")
+      .def(
+          "__init__",
+          [](EmbeddingKey* self, const std::string& hex) {
+            new (self) EmbeddingKey(KeyFromHex(hex));
+          },
+          nb::arg("hex"))
+      .def_prop_ro(
+          "hex", [](const EmbeddingKey& key) { return key.digest.ToHex(); },
+          "64 lower-case hexadecimal digits.")
       .def_prop_ro("text", &EmbeddingKey::Text, "What stores use: ``emb_<hex>``.")
       .def("__bytes__", [](const EmbeddingKey& key) { return ToBytes(key.digest); })
-      .def("__eq__",
-           [](const EmbeddingKey& key, nb::handle other) {
-             return nb::isinstance<EmbeddingKey>(other) &&
-                    key == nb::cast<const EmbeddingKey&>(other);
-           },
-           nb::arg("other").none(), nb::sig("def __eq__(self, other: object) -> bool"))
+      .def(
+          "__eq__",
+          [](const EmbeddingKey& key, nb::handle other) {
+            return nb::isinstance<EmbeddingKey>(other) &&
+                   key == nb::cast<const EmbeddingKey&>(other);
+          },
+          nb::arg("other").none(), nb::sig("def __eq__(self, other: object) -> bool"))
       .def("__hash__", [](const EmbeddingKey& key) { return EmbeddingKeyHash()(key) >> 1; })
-      .def("__repr__", [](const EmbeddingKey& key) {
-        return fmt::format("Key('{}')", key.digest.ToHex());
-      });
+      .def("__repr__",
+           [](const EmbeddingKey& key) { return fmt::format("Key('{}')", key.digest.ToHex()); });
 }
 
 }  // namespace
@@ -78,6 +82,8 @@ void BindKey(nb::module_& module) {
 NB_MODULE(_core, module) {
   using namespace embercache;          // NOLINT(google-build-using-namespace)
   using namespace embercache::python;  // NOLINT(google-build-using-namespace)
+  // Threads that the interpreter's end cuts off keep what they hold, which is no fault of theirs.
+  nb::set_leak_warnings(false);
   module.doc() = "The C++ core of EmberCache. Use the package embercache.";
   BindKey(module);
   BindEmbeddingView(module);
@@ -85,8 +91,8 @@ NB_MODULE(_core, module) {
   BindCache(module);
   module.def("namespace_digest", &MakeNamespaceDigest, nb::arg("model_id"),
              nb::arg("weights_sha256") = "", nb::arg("preprocess_fingerprint") = "",
-             nb::arg("dtype") = "F32", nb::arg("tensor_parallel_size") = 1,
-             nb::arg("tenant") = "", nb::arg("epoch") = 0,
+             nb::arg("dtype") = "F32", nb::arg("tensor_parallel_size") = 1, nb::arg("tenant") = "",
+             nb::arg("epoch") = 0,
              "32 bytes that differ wherever two models' embeddings of the same media do "
              "(docs/formats.md).");
   module.def("page_bytes_for", &PageBytesFor, nb::arg("row_bytes"),
@@ -95,8 +101,11 @@ NB_MODULE(_core, module) {
              "The smaller of 4 GB and a quarter of the memory that this process may use.");
   module.def(
       "set_log_level", [](const std::string& level) { RaiseIfError(SetLogLevel(level)); },
-      nb::arg("level"), "``debug``, ``info``, ``warning`` or ``error``: what the core writes to "
-                        "stderr, for the process.");
+      nb::arg("level"),
+      "``debug``, ``info``, ``warning`` or ``error``: what the core writes to "
+      "stderr, for the process.");
+  module.def("set_leak_warnings", &nb::set_leak_warnings, nb::arg("on"),
+             "Whether objects that outlive the interpreter are named on stderr; for tests.");
   module.def(
       "shut_down",
       [](double timeout_s) {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-
 namespace embercache::python {
 namespace {
 
@@ -98,17 +97,18 @@ void EmbeddingView::Check() const {
 
 nb::object EmbeddingView::RunArray(size_t run) const {
   const size_t shape[2] = {RowsOf(run), info_.spec.hidden};
-  return nb::cast(nb::ndarray<nb::numpy, nb::ro>(runs_[run].data(), 2, shape, Keep(owner_), nullptr,
-                                                 NumpyDType(info_.spec.dtype),
-                                                 nb::device::cpu::value),
-                  nb::rv_policy::reference);
+  return nb::cast(
+      nb::ndarray<nb::numpy, nb::ro>(runs_[run].data(), 2, shape, Keep(owner_), nullptr,
+                                     NumpyDType(info_.spec.dtype), nb::device::cpu::value),
+      nb::rv_policy::reference);
 }
 
-nb::ndarray<> EmbeddingView::DlpackRun(size_t run) const {
+nb::ndarray<nb::array_api> EmbeddingView::DlpackRun(size_t run) const {
   const size_t shape[2] = {RowsOf(run), info_.spec.hidden};
   // Not marked read-only, since most frameworks take only writable memory by DLPack.
-  return nb::ndarray<>(const_cast<std::byte*>(runs_[run].data()), 2, shape, Keep(owner_), nullptr,
-                       DlpackDType(info_.spec.dtype), nb::device::cpu::value);
+  return nb::ndarray<nb::array_api>(const_cast<std::byte*>(runs_[run].data()), 2, shape,
+                                    Keep(owner_), nullptr, DlpackDType(info_.spec.dtype),
+                                    nb::device::cpu::value);
 }
 
 nb::list EmbeddingView::Runs() const {
@@ -197,7 +197,8 @@ void BindEmbeddingView(nb::module_& module) {
                    "Holds the memory it lies in, without a copy, until it is released or "
                    "collected; so does each array\nmade from it, also after the cache was closed. "
                    "Where the pool had no contiguous room, it lies in several\nruns of rows.")
-      .def_prop_ro("key", [](const View& view) { return view.info().key; }, "Its key.")
+      .def_prop_ro(
+          "key", [](const View& view) { return view.info().key; }, "Its key.")
       .def_prop_ro(
           "shape",
           [](const View& view) {
@@ -205,24 +206,27 @@ void BindEmbeddingView(nb::module_& module) {
           },
           nb::sig("def shape(self) -> tuple[int, int]"), "``(tokens, hidden)``.")
       .def_prop_ro(
-          "dtype",
-          [](const View& view) { return std::string(DTypeName(view.info().spec.dtype)); },
+          "dtype", [](const View& view) { return std::string(DTypeName(view.info().spec.dtype)); },
           "The name that safetensors uses: ``\"F32\"``, ``\"BF16\"``, ...")
       .def_prop_ro(
           "modality",
           [](const View& view) { return std::string(ModalityName(view.info().spec.modality)); },
           "``\"image\"``, ``\"video\"`` or ``\"audio\"``.")
-      .def_prop_ro("nbytes", [](const View& view) { return view.info().payload_bytes(); },
-                   "Bytes of all rows.")
-      .def_prop_ro("metadata", [](const View& view) { return view.info().metadata; },
-                   "A JSON object as text, or ``\"\"``.")
-      .def_prop_ro("source", [](const View& view) { return std::string(view.source()); },
-                   "``\"local\"`` (host cache), ``\"global\"`` (store), ``\"joined\"`` (another "
-                   "call was fetching or computing it)\nor ``\"computed\"`` (by this call).")
+      .def_prop_ro(
+          "nbytes", [](const View& view) { return view.info().payload_bytes(); },
+          "Bytes of all rows.")
+      .def_prop_ro(
+          "metadata", [](const View& view) { return view.info().metadata; },
+          "A JSON object as text, or ``\"\"``.")
+      .def_prop_ro(
+          "source", [](const View& view) { return std::string(view.source()); },
+          "``\"local\"`` (host cache), ``\"global\"`` (store), ``\"joined\"`` (another "
+          "call was fetching or computing it)\nor ``\"computed\"`` (by this call).")
       .def_prop_ro("cached", &View::cached,
                    "False for an embedding that got no room: it lives as long as its views.")
-      .def_prop_ro("contiguous", [](const View& view) { return view.num_runs() == 1; },
-                   "Whether all rows lie in one run.")
+      .def_prop_ro(
+          "contiguous", [](const View& view) { return view.num_runs() == 1; },
+          "Whether all rows lie in one run.")
       .def_prop_ro("released", &View::released, "Whether :meth:`release` was called.")
       .def("runs", &View::Runs, nb::sig("def runs(self) -> list[numpy.ndarray]"),
            "The rows as read-only arrays over the cache's memory, in order, one each run. BF16 "
@@ -240,19 +244,23 @@ void BindEmbeddingView(nb::module_& module) {
            "read them only.")
       .def("__dlpack__", &View::Dlpack, nb::sig("def __dlpack__(self, **kwargs: object) -> object"),
            "The whole embedding by DLPack, without a copy. BufferError where it is not contiguous.")
-      .def("__dlpack_device__", [](const View&) { return nb::make_tuple(1, 0); },
-           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
-      .def("copy_to", &View::CopyTo, nb::arg("destination").noconvert(), nb::arg("row_offset") = 0,
-           nb::sig("def copy_to(self, destination: object, row_offset: int = 0) -> None"),
-           "Copies the rows into ``destination``, a contiguous array ``[rows, hidden]`` of the same "
-           "dtype in host memory,\nfrom row ``row_offset`` on, without the GIL. InvalidError where "
-           "they do not fit.")
+      .def(
+          "__dlpack_device__", [](const View&) { return nb::make_tuple(1, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def(
+          "copy_to", &View::CopyTo, nb::arg("destination").noconvert(), nb::arg("row_offset") = 0,
+          nb::sig("def copy_to(self, destination: object, row_offset: int = 0) -> None"),
+          "Copies the rows into ``destination``, a contiguous array ``[rows, hidden]`` of the same "
+          "dtype in host memory,\nfrom row ``row_offset`` on, without the GIL. InvalidError where "
+          "they do not fit.")
       .def("release", &View::Release,
            "Gives the hold up. Arrays made before keep theirs. May be called again.")
-      .def("__enter__", [](nb::handle self) { return self; },
-           nb::sig("def __enter__(self) -> Embedding"))
-      .def("__exit__", [](View& view, nb::args) { view.Release(); },
-           nb::sig("def __exit__(self, *exc: object) -> None"))
+      .def(
+          "__enter__", [](nb::handle self) { return self; },
+          nb::sig("def __enter__(self) -> Embedding"))
+      .def(
+          "__exit__", [](View& view, nb::args) { view.Release(); },
+          nb::sig("def __exit__(self, *exc: object) -> None"))
       .def("__len__", [](const View& view) { return view.info().tokens; })
       .def("__repr__", &View::Describe);
 }

@@ -43,7 +43,7 @@ class EmbeddingView {
   void Check() const;
   uint64_t RowsOf(size_t run) const { return runs_[run].size() / info_.spec.row_bytes(); }
   nb::object RunArray(size_t run) const;
-  nb::ndarray<> DlpackRun(size_t run) const;
+  nb::ndarray<nb::array_api> DlpackRun(size_t run) const;
 
   const ForkGuard fork_;
   EmbeddingInfo info_;

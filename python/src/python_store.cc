@@ -30,6 +30,12 @@ std::vector<Buffer> Head(std::span<const Buffer> buffers, uint64_t bytes) {
   return head;
 }
 
+// Of an exception's text, which begins with the traceback.
+std::string LastLine(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
 Status Unknown(std::string_view key) {
   return Status::Unimplemented(
       fmt::format("the hash of key {} is not known, and a store in raw format needs it", key));
@@ -52,8 +58,16 @@ PythonStore::PythonStore(const nb::object& store)
 void PythonStore::Remember(const EmbeddingKey& key, std::string_view hash,
                            const EmbeddingSpec& spec, uint64_t tokens) {
   MutexLock lock(mutex_);
+  const std::string text = key.Text();
+  // Who does not know the size must not take it from a fetch under way.
+  if (tokens == 0 && recent_.contains(text)) return;
   if (recent_.size() >= kNamesAGeneration) older_ = std::exchange(recent_, {});
-  recent_.insert_or_assign(key.Text(), Name{key, std::string(hash), spec, tokens});
+  const auto older = older_.find(text);
+  if (tokens == 0 && older != older_.end()) {
+    recent_.insert_or_assign(text, older->second);
+  } else {
+    recent_.insert_or_assign(text, Name{key, std::string(hash), spec, tokens});
+  }
 }
 
 bool PythonStore::Find(std::string_view key, Name* name) const {
@@ -88,8 +102,7 @@ Status PythonStore::Call(const char* method, Batch* batch) const {
       pointers.append(item_pointers);
       sizes.append(item_sizes);
     }
-    const nb::object function =
-        nb::handle(static_cast<const PyObject*>(store_.get())).attr(method);
+    const nb::object function = nb::handle(static_cast<const PyObject*>(store_.get())).attr(method);
     const nb::object answer =
         batch->buffers.empty() ? function(hashes) : function(hashes, pointers, sizes);
     size_t answers = 0;
@@ -100,12 +113,10 @@ Status PythonStore::Call(const char* method, Batch* batch) const {
       }
     }
     if (answers == batch->hashes.size()) return Status::Ok();
-    return Status::Internal(fmt::format("{}.{} answered {} of {} items", name_, method, answers,
-                                        batch->hashes.size()));
-  } catch (const std::exception& error) {
-    std::string text = error.what();
     return Status::Internal(
-        fmt::format("{}.{} raised {}", name_, method, text.substr(0, text.find('\n'))));
+        fmt::format("{}.{} answered {} of {} items", name_, method, answers, batch->hashes.size()));
+  } catch (const std::exception& error) {
+    return Status::Internal(fmt::format("{}.{} raised {}", name_, method, LastLine(error.what())));
   }
 }
 
@@ -230,9 +241,10 @@ Status PythonStore::RegisterBuffer(const BufferRegion& region) {
   if (!InterpreterIsUp()) return Status::Ok();
   const nb::gil_scoped_acquire gil;
   try {
-    nb::module_::import_("embercache._raw").attr("register_buffer")(
-        nb::handle(static_cast<const PyObject*>(store_.get())),
-        reinterpret_cast<uintptr_t>(region.memory.data()), region.memory.size());
+    nb::module_::import_("embercache._raw")
+        .attr("register_buffer")(nb::handle(static_cast<const PyObject*>(store_.get())),
+                                 reinterpret_cast<uintptr_t>(region.memory.data()),
+                                 region.memory.size());
     return Status::Ok();
   } catch (const std::exception& error) {
     return Status::Internal(fmt::format("{}.register_buffer raised {}", name_, error.what()));

@@ -86,7 +86,8 @@ Result<Modality> ParseModality(const std::string& name) {
 }
 
 Duration DurationOf(double seconds) {
-  const double bounded = std::isnan(seconds) ? 0 : std::fmin(std::fmax(seconds, 0), kForeverSeconds);
+  const double bounded =
+      std::isnan(seconds) ? 0 : std::fmin(std::fmax(seconds, 0), kForeverSeconds);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(bounded));
 }
 

@@ -4,6 +4,7 @@
 // objects that threads without the GIL hold.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <memory>

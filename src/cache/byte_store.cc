@@ -70,30 +70,31 @@ void ByteStore::ReadBatch(std::vector<Read>& reads, const CallContext& context) 
   for (size_t i = 0; i < reads.size(); ++i) reads[i].result = std::move(results[i]);
 }
 
+// Corruption: the object is damaged. Other codes: it is whole, and not what was asked for.
 Status ByteStore::Verify(const Read& read) const {
   const TrailerHead head = PeekTrailer(read.trailer().last(kBlockBytes));
   if (head.verdict == TrailerVerdict::kIncompatible) {
     return Status::Unimplemented("it has another format version or origin");
   }
-  if (head.verdict != TrailerVerdict::kGood || head.blocks * kBlockBytes != read.trailer().size()) {
-    return Status::Corruption("the trailer is damaged");
-  }
-  const ConstBuffer padding = ConstBuffer(read.tail).first(read.padding_bytes);
-  if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; })) {
-    return Status::Corruption("the padding is not zero");
+  if (head.verdict == TrailerVerdict::kCorrupt) return Status::Corruption("its trailer is damaged");
+  if (head.blocks * kBlockBytes != read.trailer().size()) {
+    return Status::Invalid("it is of another size");
   }
   Trailer trailer;
   if (DecodeTrailer(read.trailer(), &trailer) != TrailerVerdict::kGood) {
-    return Status::Corruption("the trailer's checksum is wrong");
+    return Status::Corruption("its trailer's checksum is wrong");
   }
-  if (trailer.info.key != read.key ||
-      trailer.info.spec.namespace_digest != namespace_digest_ ||
+  if (trailer.info.key != read.key || trailer.info.spec.namespace_digest != namespace_digest_ ||
       trailer.payload_bytes != read.payload_bytes) {
-    return Status::Corruption("it is another embedding, or of another size");
+    return Status::Invalid("it is another embedding, or of another size");
+  }
+  const ConstBuffer padding = ConstBuffer(read.tail).first(read.padding_bytes);
+  if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; })) {
+    return Status::Corruption("its padding is not zero");
   }
   const std::vector<ConstBuffer> payload(read.item->buffers.begin(), read.item->buffers.end());
   if (ChecksumOf(payload) != trailer.checksum) {
-    return Status::Corruption("the payload's checksum is wrong");
+    return Status::Corruption("its payload's checksum is wrong");
   }
   return Status::Ok();
 }
@@ -130,11 +131,10 @@ std::vector<GetOutcome> ByteStore::Get(std::span<const ByteGetItem> items,
       if (read.result.outcome != GetOutcome::kHit) return true;
       const Status verified = Verify(read);
       if (verified.ok()) return true;
-      LOG_WARNING("store {}: {} is not what was written: {}", store_->name(), read.key_text,
+      LOG_WARNING("store {}: {} is not used: {}", store_->name(), read.key_text,
                   verified.message());
       outcomes[read.index] = GetOutcome::kMiss;
-      // Some other release may still want it.
-      return verified.code() == StatusCode::kUnimplemented;
+      return verified.code() != StatusCode::kCorruption;
     });
   }
   for (const Read& read : reads) {
