@@ -330,6 +330,11 @@ def set_log_level(level: str) -> None:
     ``debug``, ``info``, ``warning`` or ``error``: what the core writes to stderr, for the process.
     """
 
+def set_leak_warnings(on: bool) -> None:
+    """
+    Whether objects that outlive the interpreter are named on stderr; for tests.
+    """
+
 def shut_down(timeout_s: float) -> None:
     """
     At the interpreter's end: closes all caches, and keeps their threads from Python then.

@@ -138,7 +138,7 @@ def test_hits_stay_until_the_request_has_read_them(make):
         encode(controller, [f"n{i}"], [rows(i, tokens=256)])
     assert controller.has_local_embedding("0") and controller.has_local_embedding("1")
     assemble(controller, ["0", "1"])
-    assert controller.get_stats()["num_pinned"] == 0
+    wait_until(lambda: controller.get_stats()["num_pinned"] == 0)  # publications hold some too
 
 
 def test_a_lost_handle_leaves_nothing_filling(make):
