@@ -82,14 +82,20 @@ const char* CopyName(CopyOutcome outcome) {
   return "failed";
 }
 
-// The answers of one Lookup, waited for without the GIL. Shared with the look-up, which may answer
-// after the one who waits is gone.
+// What becomes of items that are led. One that is only looked for is given up at once: another item
+// of the same look-up may be waiting for it.
+enum class Lead { kGiveUp, kKeep };
+
+// The answers of one Lookup, waited for without the GIL.
 class Answers {
  public:
-  explicit Answers(size_t items) : answers_(items) {}
+  Answers(size_t items, Lead lead) : lead_(lead), answers_(items) {}
 
   LookupCallback Callback(const std::shared_ptr<Answers>& self) {
     return [self](size_t index, LookupAnswer answer) {
+      if (self->lead_ == Lead::kGiveUp && answer.claim) {
+        answer.claim.Abort(Status::NotFound("the item was only looked for"));
+      }
       MutexLock lock(self->mutex_);
       self->answers_[index] = std::move(answer);
       if (++self->answered_ == self->answers_.size()) self->done_.NotifyAll();
@@ -103,6 +109,7 @@ class Answers {
   }
 
  private:
+  const Lead lead_;
   Mutex mutex_;
   CondVar done_;
   std::vector<LookupAnswer> answers_ GUARDED_BY(mutex_);
@@ -119,10 +126,10 @@ std::string_view TextOf(nb::handle text) {
 
 std::vector<LookupAnswer> LookUp(EmbeddingCacheController& controller, const EmbeddingSpec& spec,
                                  std::span<const LookupItem> items, TimePoint deadline,
-                                 TimePoint wait_deadline) {
+                                 TimePoint wait_deadline, Lead lead) {
   if (items.empty()) return {};
   const nb::gil_scoped_release no_gil;
-  const auto answers = std::make_shared<Answers>(items.size());
+  const auto answers = std::make_shared<Answers>(items.size(), lead);
   controller.Lookup(spec, items, deadline, wait_deadline, answers->Callback(answers));
   return answers->Wait();
 }
@@ -268,10 +275,10 @@ nb::list Cache::GetMany(nb::sequence keys, const std::string& modality,
     }
   }
   const TimePoint deadline = DeadlineIn(LookupSeconds(timeout_s));
-  std::vector<LookupAnswer> answers = LookUp(controller, spec, items, deadline, deadline);
+  std::vector<LookupAnswer> answers =
+      LookUp(controller, spec, items, deadline, deadline, Lead::kGiveUp);
   nb::list result;
   for (LookupAnswer& answer : answers) {
-    if (answer.claim) answer.claim.Abort(Status::NotFound("the item was only looked for"));
     if (answer.status.code() == StatusCode::kInvalid) Raise(answer.status);
     if (answer.pin) {
       result.append(nb::cast(
@@ -332,9 +339,10 @@ std::unique_ptr<EmbeddingView> Cache::GetOrCompute(nb::object key, nb::callable 
   const TimePoint wait_deadline = DeadlineIn(wait_s);
   while (true) {
     EmbeddingCacheController& controller = Use();
-    LookupAnswer answer = std::move(LookUp(controller, spec, std::span(&item, 1),
-                                           DeadlineIn(settings_.lookup_timeout_s), wait_deadline)
-                                        .front());
+    LookupAnswer answer =
+        std::move(LookUp(controller, spec, std::span(&item, 1),
+                         DeadlineIn(settings_.lookup_timeout_s), wait_deadline, Lead::kKeep)
+                      .front());
     if (answer.pin) {
       return std::make_unique<EmbeddingView>(std::move(answer.pin), SourceName(answer.source));
     }

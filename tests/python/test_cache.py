@@ -41,6 +41,13 @@ def test_batches_answer_each_key_in_order(open_cache):
     assert cache.pin("b") is None
 
 
+def test_a_key_twice_in_a_batch_is_answered_twice(open_cache):
+    cache = open_cache()
+    assert cache.get_many(["a", "a"], timeout_s=PATIENT_S) == [None, None]
+    cache.store_to_pool(["a"], [rows(1)]).wait()
+    assert [found.shape[0] for found in cache.get_many(["a", "a"])] == [10, 10]
+
+
 def test_one_of_many_computes_and_the_others_wait(open_cache):
     cache = open_cache()
     started, go = threading.Event(), threading.Event()
