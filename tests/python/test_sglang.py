@@ -160,6 +160,15 @@ def test_filling_entries_are_not_published(make):
     assemble(controller, ["1"])
 
 
+def test_what_was_waited_for_is_held_no_longer(make):
+    controller = make(None)
+    handles = controller.store_to_pool_async(["1", "2"], [rows(1), rows(2)], Modality.IMAGE)
+    controller.wait_store_to_pool(handles)
+    assert controller.get_stats()["num_pinned"] == 0
+    controller.wait_store_to_pool(handles)
+    assert [entry.state for entry, _ in handles] == [EntryState.READY] * 2
+
+
 def test_loads_go_straight_into_the_requests_buffer(make):
     controller = make(None)
     encode(controller, ["1", "2"], [rows(1), rows(2)])

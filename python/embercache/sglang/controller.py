@@ -41,16 +41,17 @@ class AsyncCopyHandle:
     index: int = 0
     event: Any = None  # of a device's stream
     held: Any = None  # what has to live until the copy is over
+    outcome: str = "copied"
 
     def wait(self) -> str:
         """Waits; the outcome as the core names it."""
         if self.event is not None:
             self.event.synchronize()
-        outcome = "copied"
         if self.copies is not None:
-            outcome = self.copies.wait(_COPY_TIMEOUT_S)[self.index]
-        self.held = None
-        return outcome
+            self.outcome = self.copies.wait(_COPY_TIMEOUT_S)[self.index]
+        # What was copied may be evicted from now on.
+        self.copies = self.event = self.held = None
+        return self.outcome
 
     def is_complete(self) -> bool:
         if self.event is not None and not self.event.query():
