@@ -10,6 +10,9 @@ BACKEND ?= file
 # How long `make check-fuzz` gives each fuzzer.
 FUZZ_SECONDS ?= 10
 
+# A Python with SGLang, for `make test-engines`.
+SGLANG_PYTHON ?= python3
+
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
@@ -33,6 +36,11 @@ run: program ## build and start an encode server with a demo model and a file st
 	scripts/demo-media >/dev/null # for the curl line that the server prints
 	exec $(PROGRAM) serve --model "$$model" \
 	  --enable-mm-global-cache --file-store-dir .embercache/store
+
+.PHONY: wheel
+wheel: bootstrap ## build the Python package as a wheel, in build/
+	.venv/bin/python -m pip wheel -q . --no-build-isolation --no-deps -w build
+	ls build/embercache-*.whl
 
 .PHONY: demo
 demo: program ## two servers, one store: photographs encoded once, then served to both (BACKEND=file)
@@ -92,6 +100,14 @@ check-soak: program models-and-media ## a minute of mixed load on a server, whic
 .PHONY: check-status-page
 check-status-page: program models-and-media ## the status page in headless Chromium, which has to be installed
 	scripts/check-status-page
+
+# Not a part of CI: SGLANG_PYTHON has to have SGLang and torch (docs/python.md).
+.PHONY: test-engines
+test-engines: release-configured ## the Python package against the real SGLang, on a CPU
+	cmake --build --preset release --target python_package
+	cd tests/python/engines
+	PYTHONPATH=$(CURDIR)/build/release/python $(SGLANG_PYTHON) -B -m pytest -q -p no:cacheprovider \
+	  --confcutdir . test_sglang_release.py
 
 .PHONY: bench
 bench: bootstrap ## measure, and print the figures of docs/performance.md

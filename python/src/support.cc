@@ -1,0 +1,130 @@
+#include "python/src/support.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+
+namespace embercache::python {
+namespace {
+
+constexpr std::array kDTypes = {DType::kU8,  DType::kI8,   DType::kI16, DType::kI32, DType::kI64,
+                                DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+// About 31 years, which the sum with a time since boot stays below int64 nanoseconds with.
+constexpr double kForeverSeconds = 1e9;
+
+std::atomic<uint64_t> fork_generation{0};
+std::atomic<bool> interpreter_is_up{true};
+
+uint64_t ForkGeneration() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
+  (void)registered;
+  return fork_generation.load();
+}
+
+const char* ErrorClass(StatusCode code) {
+  switch (code) {
+    case StatusCode::kInvalid:
+      return "InvalidError";
+    case StatusCode::kNotFound:
+      return "NotFoundError";
+    case StatusCode::kAlreadyExists:
+      return "AlreadyExistsError";
+    case StatusCode::kResourceExhausted:
+      return "ResourceExhaustedError";
+    case StatusCode::kUnavailable:
+      return "UnavailableError";
+    case StatusCode::kDeadlineExceeded:
+      return "DeadlineExceededError";
+    case StatusCode::kCancelled:
+      return "CancelledError";
+    case StatusCode::kCorruption:
+      return "CorruptionError";
+    case StatusCode::kUnimplemented:
+      return "UnimplementedError";
+    case StatusCode::kOk:
+    case StatusCode::kInternal:
+      break;
+  }
+  return "InternalError";
+}
+
+[[noreturn]] void RaiseClass(const char* name, const std::string& message, bool retryable) {
+  const nb::object cls = nb::module_::import_("embercache.errors").attr(name);
+  const nb::object error = cls(message, retryable);
+  PyErr_SetObject(cls.ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace
+
+void Raise(const Status& status) {
+  RaiseClass(ErrorClass(status.code()), status.message(), status.retryable());
+}
+
+void RaiseIfError(const Status& status) {
+  if (!status.ok()) Raise(status);
+}
+
+Result<DType> ParseDType(const std::string& name) {
+  std::string known;
+  for (const DType dtype : kDTypes) {
+    if (DTypeName(dtype) == name) return dtype;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", DTypeName(dtype));
+  }
+  return Status::Invalid(fmt::format("dtype '{}' is none of {}", name, known));
+}
+
+Result<Modality> ParseModality(const std::string& name) {
+  for (const Modality modality : {Modality::kImage, Modality::kVideo, Modality::kAudio}) {
+    if (ModalityName(modality) == name) return modality;
+  }
+  return Status::Invalid(fmt::format("modality '{}' is none of image, video, audio", name));
+}
+
+Duration DurationOf(double seconds) {
+  const double bounded =
+      std::isnan(seconds) ? 0 : std::fmin(std::fmax(seconds, 0), kForeverSeconds);
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(bounded));
+}
+
+TimePoint DeadlineIn(double seconds) {
+  return SteadyClock().Now() + DurationOf(seconds);
+}
+
+ForkGuard::ForkGuard() : generation_(ForkGeneration()) {}
+
+bool ForkGuard::forked() const {
+  return generation_ != fork_generation.load();
+}
+
+void ForkGuard::Check(const char* what) const {
+  if (!forked()) return;
+  RaiseClass("ForkError",
+             fmt::format("this {} was made before the process forked, and a forked child has none "
+                         "of its threads; make another in the child, or start children with the "
+                         "method 'spawn'",
+                         what),
+             false);
+}
+
+bool InterpreterIsUp() {
+  return interpreter_is_up.load();
+}
+
+void SetInterpreterDown() {
+  interpreter_is_up = false;
+}
+
+std::shared_ptr<const void> HoldPython(nb::object object) {
+  return {object.release().ptr(), [](PyObject* held) {
+            if (!InterpreterIsUp()) return;
+            const nb::gil_scoped_acquire gil;
+            Py_XDECREF(held);
+          }};
+}
+
+}  // namespace embercache::python

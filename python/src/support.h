@@ -1,0 +1,60 @@
+#pragma once
+
+// What every binding needs: Status as Python exceptions, the way out of a forked child, and Python
+// objects that threads without the GIL hold.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "embercache/clock.h"
+#include "embercache/dtype.h"
+#include "embercache/status.h"
+
+namespace embercache::python {
+
+namespace nb = nanobind;
+
+// Raises the class of embercache.errors that stands for the status' code. The GIL is held.
+[[noreturn]] void Raise(const Status& status);
+void RaiseIfError(const Status& status);
+template <typename T>
+T ValueOrRaise(Result<T> result) {
+  RaiseIfError(result.status());
+  return *std::move(result);
+}
+
+// "F32" and so on; Invalid lists the names.
+Result<DType> ParseDType(const std::string& name);
+// "image", "video", "audio"; Invalid lists them.
+Result<Modality> ParseModality(const std::string& name);
+
+// From now on by `seconds`; negative counts as 0, and what is too large as never.
+TimePoint DeadlineIn(double seconds);
+Duration DurationOf(double seconds);
+
+// Remembers in which process it was made: a forked child has none of the threads of its parent, and
+// mutexes that nobody will unlock.
+class ForkGuard {
+ public:
+  ForkGuard();
+  bool forked() const;
+  // Raises ForkError, which names `what`, in a forked child.
+  void Check(const char* what) const;
+
+ private:
+  const uint64_t generation_;
+};
+
+// False once the interpreter goes down: then no thread may ask for the GIL any more.
+bool InterpreterIsUp();
+void SetInterpreterDown();
+
+// `object` for C++ threads: let go under the GIL, or, once the interpreter is down, never.
+std::shared_ptr<const void> HoldPython(nb::object object);
+
+}  // namespace embercache::python

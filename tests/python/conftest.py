@@ -1,0 +1,64 @@
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import embercache
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+HIDDEN = 256
+POOL_BYTES = 8 << 20
+# Tests of what is there wait for slow machines, not for the default half second.
+PATIENT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def quiet_core():
+    embercache.set_log_level("error")
+
+
+@pytest.fixture
+def open_cache(request):
+    """Opens caches for a test, and checks at its end that nothing is left pinned or filling."""
+    caches = []
+
+    def open_(backend=None, config=None, **settings):
+        defaults = dict(namespace="test", hidden=HIDDEN, max_pool_bytes=POOL_BYTES,
+                        lookup_timeout_s=PATIENT_S)
+        cache = embercache.open(backend, config, **{**defaults, **settings})
+        caches.append(cache)
+        return cache
+
+    yield open_
+    gc.collect()
+    leaks = [pool for cache in caches if not cache.closed for pool in cache.stats()["pools"]
+             if pool["pinned_entries"] or pool["filling_entries"]]
+    for cache in caches:
+        if not cache.closed:
+            cache.close(PATIENT_S)
+    if leaks:
+        pytest.exit(f"{request.node.nodeid} leaked: {leaks}", returncode=1)
+
+
+def rows(tag, tokens=10, hidden=HIDDEN, dtype=np.float32):
+    """An embedding that another tag, or another row, does not have."""
+    values = np.arange(tokens * hidden, dtype=np.int64) * 7 + tag * 1009
+    return (values % 4093).astype(dtype).reshape(tokens, hidden)
+
+
+WATCH_LEAKS = "import embercache._core\nembercache._core.set_leak_warnings(True)\n"
+
+
+def run_python(code, *arguments, timeout=120, env=None):
+    """Runs a program of its own. After WATCH_LEAKS, objects that outlive it are a failure."""
+    done = subprocess.run([sys.executable, "-B", "-c", code, *map(str, arguments)],
+                          capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+    assert "leaked" not in done.stderr, done.stderr
+    return done
