@@ -7,6 +7,9 @@ SHELL := /bin/bash
 # Where two servers of `make demo` meet.
 BACKEND ?= file
 
+# How long `make check-fuzz` gives each fuzzer.
+FUZZ_SECONDS ?= 10
+
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
@@ -40,7 +43,7 @@ test: release models-and-media ## unit, conformance and integration tests
 	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
 
 .PHONY: check
-check: check-format check-tree check-asan ## all of the checks below
+check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files
@@ -67,6 +70,18 @@ check-tsan: bootstrap ## tests of what has threads under ThreadSanitizer
 check-thread-safety: bootstrap ## build with clang, its warnings and its thread-safety analysis
 	cmake --preset thread-safety -D EMBERCACHE_BUILD_TESTS=OFF
 	cmake --build --preset thread-safety
+
+.PHONY: check-fuzz
+check-fuzz: bootstrap ## each fuzzer for FUZZ_SECONDS (10), from the corpora in tests/fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz --target tests/fuzz/all
+	for fuzzer in build/fuzz/fuzz/fuzz_*; do
+	  name=$${fuzzer##*/fuzz_}
+	  mkdir -p build/fuzz/found/$$name
+	  echo "== $$name"
+	  $$fuzzer -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
+	    -artifact_prefix=build/fuzz/found/ build/fuzz/found/$$name tests/fuzz/corpus/$$name
+	done
 
 .PHONY: bench
 bench: bootstrap ## measure, and print the figures of docs/performance.md

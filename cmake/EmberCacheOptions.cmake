@@ -1,8 +1,10 @@
 # Warnings, sanitizers and ccache, as one interface target that every target of ours links.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # The sloppiness is what ccache asks for where there is a precompiled header.
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()
 
 add_library(embercache_options INTERFACE)
@@ -40,12 +42,33 @@ function(embercache_library name)
   target_link_libraries(${name} PUBLIC embercache_options ${ARG_DEPS})
 endfunction()
 
+# For a target with a precompiled header: g++ has to leave it in what it shows ccache, and warns
+# falsely on std::string where its header is precompiled.
+function(embercache_precompiled target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE
+      -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
+  endif()
+endfunction()
+
+# GoogleTest's headers, compiled once for all test programs.
+if(EMBERCACHE_BUILD_TESTS)
+  # An executable, since it has to be compiled as the tests are.
+  add_executable(embercache_test_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
+  target_link_libraries(embercache_test_headers PRIVATE embercache_options fmt::fmt GTest::gmock)
+  embercache_precompiled(embercache_test_headers)
+  target_precompile_headers(embercache_test_headers PRIVATE
+    <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h>)
+endif()
+
 # embercache_test(NAME SOURCES... [DEPS targets...]): one GoogleTest program, one ctest entry a test.
 include(GoogleTest)
 function(embercache_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE embercache_options ${ARG_DEPS} GTest::gmock_main)
+  target_precompile_headers(${name} REUSE_FROM embercache_test_headers)
+  embercache_precompiled(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)

@@ -2,11 +2,11 @@
 //
 //   file_store_bench DIR [ROUNDS]
 //
-// DIR should lie on the disk that matters; a folder is made in it and removed at the end. The bare loop reads the
-// same files in the same way (O_DIRECT where they are not in the page cache) into the same pages,
-// and writes, sizes and renames files of the same sizes. Gets hash what they read on both sides, as
-// the layer above the store does. The rounds of both alternate, and each side begins every second
-// one; a line of the table gives their medians.
+// DIR should lie on the disk that matters; a folder is made in it and removed at the end. The bare
+// loop reads the same files in the same way (O_DIRECT where they are not in the page cache) into
+// the same pages, and writes, sizes and renames files of the same sizes. Gets hash what they read
+// on both sides, as the layer above the store does. The rounds of both alternate, and each side
+// begins every second one; a line of the table gives their medians.
 
 #include <fcntl.h>
 #include <fmt/format.h>

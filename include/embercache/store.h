@@ -186,6 +186,13 @@ class EmbeddingStore {
   // What is known now; never blocks on the network.
   virtual StoreHealth Health() = 0;
 
+  // Another number than before when the store may have lost what it said to hold: its connection
+  // was lost, it was started again. Never blocks.
+  virtual uint64_t Era() const { return 0; }
+
+  // How long an object lives after its key was last put, where that is limited.
+  virtual Duration TimeToLive() const { return Duration::max(); }
+
   // A line or an object of JSON for /v1/stats: what is in use, without secrets. "{}" by default.
   virtual std::string DescribeJson() const { return "{}"; }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -56,14 +55,6 @@ class Block {
   // Read from a store, not computed here.
   bool from_store() const { return from_store_; }
 
-  // Until when a publish of this block need not ask the store again, and of which generation of
-  // confirmations that is. Owned by GlobalCache.
-  struct Confirmation {
-    std::atomic<int64_t> until_ns{INT64_MIN};
-    std::atomic<uint64_t> generation{0};
-  };
-  Confirmation& confirmation() const { return confirmation_; }
-
  private:
   PageList memory_;
   const uint64_t reserved_bytes_;
@@ -73,7 +64,6 @@ class Block {
   std::vector<ConstBuffer> payload_;
   mutable Mutex trailer_mutex_;
   mutable bool trailer_built_ GUARDED_BY(trailer_mutex_) = false;
-  mutable Confirmation confirmation_;
 };
 
 // What look-ups do with a claim beyond its public face.

@@ -49,6 +49,11 @@ void FetchJob::Finish(const Pending& item, FetchOutcome outcome) {
   items_[item.index].block.reset();
 }
 
+void FetchJob::Absent(const Pending& item) {
+  cache_.confirmations_.Missed(items_[item.index].key, cache_.clock_->Now());
+  Finish(item, FetchOutcome::kMiss);
+}
+
 void FetchJob::Fail(const Pending& item, const char* op, const Status& status) {
   cache_.Count(op, GlobalCache::FailureLabel(status));
   failure_ = status;
@@ -82,7 +87,7 @@ bool FetchJob::TakeStat(Pending& item, const StatResult& stat) {
   answered_ = true;
   cache_.Count("stat", stat.found ? "ok" : "miss");
   if (stat.found) return true;
-  Finish(item, FetchOutcome::kMiss);
+  Absent(item);
   return false;
 }
 
@@ -231,7 +236,7 @@ bool FetchJob::Take(Pending& item, const GetResult& result, const CallContext& c
     }
     case GetOutcome::kMiss:
       cache_.Count("get", "miss");
-      Finish(item, FetchOutcome::kMiss);
+      Absent(item);
       return false;
     case GetOutcome::kWrongSize:
       cache_.Count("get", "miss");

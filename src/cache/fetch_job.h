@@ -47,6 +47,8 @@ class FetchJob {
   bool Bad(Pending& item, std::optional<ObjectVersion> version, const Status& reason);
   bool Reserve(Pending& item, uint64_t payload_bytes, uint64_t trailer_blocks);
   void Finish(const Pending& item, FetchOutcome outcome);
+  // The store does not have it.
+  void Absent(const Pending& item);
   void Fail(const Pending& item, const char* op, const Status& status);
 
   GlobalCache& cache_;

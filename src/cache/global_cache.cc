@@ -31,7 +31,7 @@ GlobalCache::GlobalCache(std::shared_ptr<EmbeddingStore> store, GlobalCacheOptio
       options_(std::move(options)),
       clock_(clock),
       metrics_(std::move(metrics)),
-      confirm_jitter_(options_.seed) {}
+      confirmations_(options_.publish_confirm, options_.seed) {}
 
 std::shared_ptr<GlobalCache> GlobalCache::Create(std::shared_ptr<EmbeddingStore> store,
                                                  GlobalCacheOptions options,
@@ -51,7 +51,7 @@ std::shared_ptr<GlobalCache> GlobalCache::Create(std::shared_ptr<EmbeddingStore>
   // After an outage the store may have lost what it confirmed.
   std::weak_ptr<GlobalCache> weak = cache;
   const auto forget = [weak] {
-    if (const auto self = weak.lock()) self->ForgetConfirmations();
+    if (const auto self = weak.lock()) self->confirmations_.Forget();
   };
   cache->get_lane_->OnRecovered(forget);
   cache->put_lane_->OnRecovered(forget);
@@ -131,23 +131,6 @@ void GlobalCache::LogFailure(const char* what, const Status& status) {
   }
 }
 
-bool GlobalCache::IsConfirmed(const Block& block) const {
-  const Block::Confirmation& confirmation = block.confirmation();
-  return confirmation.generation.load() == confirm_generation_.load() &&
-         clock_->Now().time_since_epoch().count() < confirmation.until_ns.load();
-}
-
-void GlobalCache::Confirm(const Block& block, uint64_t generation) {
-  if (options_.publish_confirm == Duration::zero()) return;
-  // ± 25 %, so that the nodes of a fleet do not ask in step. A Weyl sequence is random enough.
-  const uint64_t draw = confirm_jitter_.fetch_add(0x9e3779b97f4a7c15ULL) >> 40;
-  const double factor = 0.75 + 0.5 * static_cast<double>(draw) / static_cast<double>(1 << 24);
-  const auto length =
-      static_cast<int64_t>(factor * static_cast<double>(options_.publish_confirm.count()));
-  block.confirmation().until_ns = clock_->Now().time_since_epoch().count() + length;
-  block.confirmation().generation = generation;
-}
-
 bool GlobalCache::TakePutPages(const std::vector<Pin>& pins) {
   MutexLock lock(mutex_);
   for (const Pin& pin : pins) {
@@ -179,8 +162,10 @@ struct GlobalCache::PublishJob {
 
 void GlobalCache::Publish(std::vector<Pin> pins, TimePoint deadline) {
   const size_t asked = pins.size();
-  std::erase_if(pins, [this](const Pin& pin) {
-    return IsConfirmed(*pin.block_) && !bad_keys_.Contains(pin.info().key);
+  confirmations_.Follow(store_->Era());
+  std::erase_if(pins, [this, now = clock_->Now()](const Pin& pin) {
+    const EmbeddingKey& key = pin.info().key;
+    return confirmations_.Contains(key, now) && !bad_keys_.Contains(key);
   });
   if (asked > pins.size()) CountPublished("already_present", asked - pins.size());
   // One batch, unless it is more than the queue may hold half full.
@@ -256,7 +241,7 @@ Status GlobalCache::RunPublish(PublishJob& job, const CallContext& context) {
                      .buffers = buffers.back(),
                      .mode = bad ? PutMode::kReplace : PutMode::kIfAbsent});
   }
-  const uint64_t generation = confirm_generation_.load();
+  const uint64_t generation = confirmations_.generation();
   const std::vector<PutResult> results = CallStore<PutResult>(
       "put", items.size(), [&] { return store_->BatchPutFromMultiBuffers(items, context); });
   bool any_ok = false;
@@ -293,7 +278,7 @@ Status GlobalCache::TakePut(const Pin& pin, PutMode mode, const PutResult& resul
     }
   }
   Count("put", "ok");
-  Confirm(*pin.block_, confirm_generation);
+  confirmations_.Add(pin.info().key, confirm_generation, store_->TimeToLive() / 2, clock_->Now());
   return Status::Ok();
 }
 
@@ -323,6 +308,7 @@ void GlobalCache::Exist(std::vector<EmbeddingKey> keys, TimePoint deadline,
       if (result.status.ok()) {
         answered = true;
         self->Count("exist", result.found ? "ok" : "miss");
+        if (!result.found) self->confirmations_.Missed(job->keys[i], self->clock_->Now());
       } else {
         self->Count("exist", FailureLabel(result.status));
         failure = result.status;
@@ -370,7 +356,7 @@ void GlobalCache::Remove(const EmbeddingKey& key, TimePoint deadline,
   // What a put confirmed before the object went is worth nothing after.
   SubmitRemove(key, std::nullopt, deadline,
                [self = shared_from_this(), done = std::move(done)](RemoveResult result) {
-                 self->ForgetConfirmations();
+                 self->confirmations_.Forget();
                  done(std::move(result));
                });
 }

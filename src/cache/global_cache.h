@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -22,6 +21,7 @@
 #include "src/base/mutex.h"
 #include "src/cache/bad_keys.h"
 #include "src/cache/block.h"
+#include "src/cache/confirmations.h"
 #include "src/io/transfer_lane.h"
 
 namespace embercache {
@@ -90,9 +90,6 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
              std::function<void(std::vector<bool>)> done);
   void Remove(const EmbeddingKey& key, TimePoint deadline, std::function<void(RemoveResult)> done);
 
-  // Publications ask the store again from now on.
-  void ForgetConfirmations() { ++confirm_generation_; }
-
   EmbeddingStore& store() { return *store_; }
   TransferLaneStats get_stats() const { return get_lane_->Stats(); }
   TransferLaneStats put_stats() const { return put_lane_->Stats(); }
@@ -134,9 +131,6 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
                  uint64_t confirm_generation);
   void CountPublished(const char* result, uint64_t items);
   void LogFailure(const char* what, const Status& status);
-  bool IsConfirmed(const Block& block) const;
-  // `generation`: of confirmations, when the store was asked.
-  void Confirm(const Block& block, uint64_t generation);
   // False when puts that have not returned hold more than a quarter of a pool of these pins.
   bool TakePutPages(const std::vector<Pin>& pins);
   void ReturnPutPages(const std::vector<Pin>& pins);
@@ -148,8 +142,7 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   std::unique_ptr<TransferLane> get_lane_;
   std::unique_ptr<TransferLane> put_lane_;
   BadKeys bad_keys_;
-  std::atomic<uint64_t> confirm_generation_{1};
-  std::atomic<uint64_t> confirm_jitter_;
+  Confirmations confirmations_;
   LogLimiter corrupt_log_;
   LogLimiter incompatible_log_;
   LogLimiter failure_log_;

@@ -93,6 +93,8 @@ class FaultyStore final : public EmbeddingStore {
   Status UnregisterBuffer(const BufferRegion& region) override;
   std::string GetKey(std::string_view hash) const override { return inner_->GetKey(hash); }
   StoreHealth Health() override { return inner_->Health(); }
+  uint64_t Era() const override { return inner_->Era(); }
+  Duration TimeToLive() const override { return inner_->TimeToLive(); }
   std::string DescribeJson() const override { return inner_->DescribeJson(); }
   // Closes the inner store too when no one else holds it.
   Status Close(TimePoint deadline) override;

@@ -21,6 +21,8 @@ class HookStore final : public EmbeddingStore {
   std::function<void(std::vector<GetResult>&)> on_get;
   std::function<void(std::vector<PutResult>&)> on_put;
   std::function<void(std::vector<RemoveResult>&)> on_remove;
+  std::atomic<uint64_t> era{0};
+  Duration time_to_live = Duration::max();
   // Calls, not items.
   std::atomic<int> stats{0}, gets{0}, puts{0}, removes{0};
 
@@ -51,6 +53,8 @@ class HookStore final : public EmbeddingStore {
     return Show(inner_->BatchRemove(items, context), on_remove);
   }
   StoreHealth Health() override { return inner_->Health(); }
+  uint64_t Era() const override { return era; }
+  Duration TimeToLive() const override { return time_to_live; }
   Status Close(TimePoint deadline) override { return inner_->Close(deadline); }
 
  private:

@@ -60,6 +60,10 @@ class FileStore final : public EmbeddingStore {
                                         const CallContext& context) override;
   Result<ListPage> List(std::string_view cursor, size_t limit, const CallContext& context) override;
   StoreHealth Health() override;
+  Duration TimeToLive() const override {
+    const int64_t ttl_s = options_.limits.ttl_s;
+    return ttl_s > 0 ? std::chrono::seconds(ttl_s) : Duration::max();
+  }
   std::string DescribeJson() const override;
   Status Close(TimePoint deadline) override;
 

@@ -131,14 +131,15 @@ Status ObjectTree::Commit(Pending object, const std::string& path, PutMode mode,
   if (replaces) guard.CloseLater(Hold(path));
   uint64_t& shard_bytes = guard.page().shard_bytes[ShardOf(path)];
   shard_bytes += object.charge_;
+  Subtract(guard.page().pending_bytes, object.charge_);
   guard.Save();
   const Status status = object.file_.Publish(path, replaces ? PutMode::kReplace : mode);
   if (!status.ok()) {
     Subtract(shard_bytes, object.charge_);
+    guard.page().pending_bytes += object.charge_;
     return status;
   }
   object.tree_ = nullptr;
-  Subtract(guard.page().pending_bytes, object.charge_);
   if (replaces) Subtract(shard_bytes, ChargeOfFile(old));
   return Status::Ok();
 }

@@ -164,6 +164,10 @@ ClientState Client::state() const {
   return reactor_->state();
 }
 
+uint64_t Client::lost_connections() const {
+  return reactor_->lost_connections();
+}
+
 void Client::Stop() {
   {
     MutexLock lock(mutex_);

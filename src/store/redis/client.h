@@ -49,6 +49,8 @@ class Client {
   void Run(std::span<Request* const> requests, const CallContext& context) noexcept;
 
   ClientState state() const;
+  // How many connections broke, or were closed by a server, since the start.
+  uint64_t lost_connections() const;
 
   // Answers all requests with Cancelled, now and from now on. Idempotent.
   void Stop();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -86,12 +88,14 @@ class Client::Reactor final : public Server::Host {
   TimePoint next_due() const;
   bool stopped() const { return stopped_; }
 
-  Inbox& inbox() { return *inbox_; }             // thread-safe
-  const Clock& clock() const { return clock_; }  // thread-safe
-  ClientState state() const;                     // thread-safe
+  Inbox& inbox() { return *inbox_; }                               // thread-safe
+  const Clock& clock() const { return clock_; }                    // thread-safe
+  ClientState state() const;                                       // thread-safe
+  uint64_t lost_connections() const { return lost_connections_; }  // thread-safe
 
   void OnReplied(Server& server, Connection& connection, Request& request) override;
   void OnUnanswered(Server& server, Request& request, const Status& why, bool retry) override;
+  void OnLost() override { ++lost_connections_; }
   void OnChanged(Server& server) override;
   void Resolve(Server& server) override;
 
@@ -140,6 +144,7 @@ class Client::Reactor final : public Server::Host {
   TimePoint demotion_heard_at_{};
 
   LogLimiter log_limiter_;
+  std::atomic<uint64_t> lost_connections_{0};
   mutable Mutex state_mutex_;
   ClientState state_ GUARDED_BY(state_mutex_);
 };

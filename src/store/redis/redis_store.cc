@@ -71,6 +71,10 @@ class RedisStore final : public EmbeddingStore {
                                         const CallContext& context) override;
   Result<ListPage> List(std::string_view cursor, size_t limit, const CallContext& context) override;
   StoreHealth Health() override;
+  uint64_t Era() const override { return client_->lost_connections(); }
+  Duration TimeToLive() const override {
+    return config_.ttl > Duration::zero() ? config_.ttl : Duration::max();
+  }
   std::string DescribeJson() const override;
   Status Close(TimePoint deadline) override;
 

@@ -197,6 +197,7 @@ void Server::OnClosed(Connection& connection, bool was_ready, const Status& why,
     const bool short_lived = now_ - connection.ready_since() < kShortLife;
     next_attempt_ = std::max(next_attempt_, short_lived ? now_ + kFirstPause : now_);
     last_error_ = At(endpoint_, why);
+    host_.OnLost();
     host_.OnChanged(*this);
   }
   for (Request* const request : unanswered) {

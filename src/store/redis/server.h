@@ -22,6 +22,8 @@ class Server final : public Connection::Owner {
     // Its connection was lost, or none could be had; `retry` says whether sending it again makes
     // sense.
     virtual void OnUnanswered(Server& server, Request& request, const Status& why, bool retry) = 0;
+    // A connection that was ready is gone.
+    virtual void OnLost() = 0;
     // up() or last_error() are others than before.
     virtual void OnChanged(Server& server) = 0;
     // Look the host's name up, and call SetAddresses.

@@ -14,8 +14,7 @@ class CopiesTest : public testing::Test {
  protected:
   // Rows of an embedding in memory of the caller's.
   struct Rows {
-    Rows(uint64_t tag, uint64_t tokens)
-        : memory(std::make_shared<Bytes>(tokens * kTestRowBytes)) {
+    Rows(uint64_t tag, uint64_t tokens) : memory(std::make_shared<Bytes>(tokens * kTestRowBytes)) {
       const MutableBuffer buffer = *memory;
       FillWith(tag, std::span(&buffer, 1));
     }
@@ -47,8 +46,8 @@ TEST_F(CopiesTest, WhatIsCopiedInIsReadyPinnedByTheHandleAndPublished) {
   CopyHandle handle = Store({one.Item(1), two.Item(2)});
   EXPECT_THAT(Wait(handle), ElementsAre(CopyOutcome::kCopied, CopyOutcome::kCopied));
   EXPECT_EQ(node_.Pool().pinned_entries, 2U);
-  std::vector<Pin> views = node_.controller->GetPoolViews(
-      std::vector<EmbeddingKey>{TestKey(1), TestKey(3), TestKey(2)});
+  std::vector<Pin> views =
+      node_.controller->GetPoolViews(std::vector<EmbeddingKey>{TestKey(1), TestKey(3), TestKey(2)});
   ASSERT_EQ(views.size(), 3U);
   EXPECT_TRUE(Holds(1, views[0], 4));
   EXPECT_EQ(views[0].info().metadata, "m");

@@ -221,6 +221,60 @@ TEST_F(PublishTest, ConfirmationsAreForgottenWhenTheBreakerCloses) {
   }
 }
 
+TEST_F(PublishTest, ConfirmationsAreForgottenInANewEraOfTheStore) {
+  Make({.publish_confirm = seconds(1000)});
+  const Pin pin = Computed(1, 4);
+  for (int puts = 1; puts <= 3; ++puts) {
+    for (int again = 0; again < 2; ++again) {
+      Publish(pin);
+      put_->RunAll();
+      EXPECT_EQ(store_->puts, puts);
+    }
+    ++store_->era;
+  }
+}
+
+TEST_F(PublishTest, AConfirmedKeyThatIsMissedMakesAllBeAskedAgain) {
+  for (const bool by_exist : {false, true}) {
+    Make({.publish_confirm = seconds(1000)});
+    const Pin lost = Computed(1, 4), other = Computed(2, 4);
+    cache_->Publish(Pins({&lost, &other}), clock_.Now() + seconds(1));
+    put_->RunAll();
+    const auto look = [&](uint64_t number) {
+      if (!by_exist) return void(FetchOne(number, 4));
+      cache_->Exist({TestKey(number)}, clock_.Now() + seconds(1), [](const auto&) {});
+      get_->RunAll();
+    };
+    look(3);
+    Publish(other);
+    put_->RunAll();
+    EXPECT_EQ(store_->puts, 1) << "nobody had confirmed what was missed";
+    const std::string text = TestKey(1).Text();
+    const RemoveItem item{.key = text};
+    ASSERT_EQ(memory_->BatchRemove(std::span(&item, 1), {})[0].outcome, RemoveOutcome::kRemoved);
+    look(1);
+    Publish(other);
+    put_->RunAll();
+    EXPECT_EQ(store_->puts, 2);
+  }
+}
+
+TEST_F(PublishTest, AConfirmationHoldsForHalfTheTimeThatObjectsLive) {
+  Make({.publish_confirm = seconds(1000)});
+  store_->time_to_live = seconds(60);
+  const Pin pin = Computed(1, 4);
+  Publish(pin);
+  put_->RunAll();
+  Advance(seconds(29));
+  Publish(pin);
+  put_->RunAll();
+  EXPECT_EQ(store_->puts, 1);
+  Advance(seconds(2));
+  Publish(pin);
+  put_->RunAll();
+  EXPECT_EQ(store_->puts, 2);
+}
+
 TEST_F(PublishTest, AfterARemovalTheStoreIsAskedAgain) {
   Make({.publish_confirm = seconds(1000)});
   const Pin pin = Computed(1, 4);

@@ -100,15 +100,13 @@ class TpPrefetchTest : public testing::Test {
   }
   void Prefetch() {
     for (const auto& rank : ranks_) {
-      ASSERT_TRUE(
-          rank->Prefetch("r", {{TestKey(1), 4}, {TestKey(2), 4}, {TestKey(3), 4}}).ok());
+      ASSERT_TRUE(rank->Prefetch("r", {{TestKey(1), 4}, {TestKey(2), 4}, {TestKey(3), 4}}).ok());
     }
   }
   // The in-process group waits in real time, which the nodes' clocks do not tell.
   std::vector<PrefetchState> States() {
-    return OnAllRanks<PrefetchState>(2, [&](size_t rank) {
-      return ranks_[rank]->controller->CheckPrefetchProgress("r");
-    });
+    return OnAllRanks<PrefetchState>(
+        2, [&](size_t rank) { return ranks_[rank]->controller->CheckPrefetchProgress("r"); });
   }
   std::vector<std::vector<bool>> Masks() {
     return OnAllRanks<std::vector<bool>>(

@@ -334,10 +334,12 @@ TEST_F(RedisFaultTest, AServerThatRestartsEmptyHasMisses) {
 TEST_F(RedisFaultTest, AnIdleStoreNoticesThatItsServerDiedAndCameBack) {
   const auto store = OpenStoreAt(server_.url());
   Store(*store, "emb_x", PayloadOf("x", 10));
+  const uint64_t era = store->Era();
   server_.Kill();
   while (store->Health().state != StoreState::kDown) std::this_thread::sleep_for(milliseconds(5));
   server_.Start();
   while (store->Health().state != StoreState::kUp) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_NE(store->Era(), era);
 }
 
 TEST_F(RedisFaultTest, AServerThatHangsUpAtOnceIsNotAskedWithoutPause) {

@@ -1,0 +1,2 @@
+// The target is there for its precompiled header.
+int main() {}
