@@ -26,7 +26,7 @@ void BouncePiece::Reset() {
   if (area_ != nullptr) std::exchange(area_, nullptr)->Return(memory_);
 }
 
-Result<std::unique_ptr<BounceArea>> BounceArea::Create(uint64_t bytes) {
+Result<std::unique_ptr<BounceArea>> BounceArea::Create(uint64_t bytes, uint64_t largest_piece) {
   Descriptor file(memfd_create("embercache-bounce", MFD_CLOEXEC));
   if (file.get() < 0) return Status::FromErrno(errno, "mooncake: memfd_create");
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
@@ -36,7 +36,7 @@ Result<std::unique_ptr<BounceArea>> BounceArea::Create(uint64_t bytes) {
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (base == MAP_FAILED) return Status::FromErrno(errno, "mooncake: mmap of the bounce area");
   return std::unique_ptr<BounceArea>(
-      new BounceArea(std::move(file), {static_cast<std::byte*>(base), bytes}));
+      new BounceArea(std::move(file), {static_cast<std::byte*>(base), bytes}, largest_piece));
 }
 
 BounceArea::~BounceArea() {

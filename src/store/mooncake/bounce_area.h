@@ -38,23 +38,25 @@ class BouncePiece {
 // pieces.
 class BounceArea {
  public:
-  static Result<std::unique_ptr<BounceArea>> Create(uint64_t bytes);
+  // `largest_piece`: what Take gives at most, so that nobody waits for what will not come.
+  static Result<std::unique_ptr<BounceArea>> Create(uint64_t bytes, uint64_t largest_piece);
   ~BounceArea();
 
-  // Waits until `deadline` for room. ResourceExhausted when the area is smaller than that.
+  // Waits until `deadline` for room. ResourceExhausted for more than the largest piece.
   Result<BouncePiece> Take(uint64_t bytes, TimePoint deadline);
-  uint64_t size() const { return memory_.size(); }
   BufferRegion region() const { return {memory_, file_.get(), 0}; }
 
  private:
   friend class BouncePiece;
-  BounceArea(Descriptor file, MutableBuffer memory) : file_(std::move(file)), memory_(memory) {}
-  // The first gap that is large enough, or size().
+  BounceArea(Descriptor file, MutableBuffer memory, uint64_t largest_piece)
+      : file_(std::move(file)), memory_(memory), largest_piece_(largest_piece) {}
+  // The first gap that is large enough, or the memory's end.
   uint64_t FindGap(uint64_t bytes) const REQUIRES(mutex_);
   void Return(MutableBuffer memory);
 
   const Descriptor file_;
   const MutableBuffer memory_;
+  const uint64_t largest_piece_;
   Mutex mutex_;
   CondVar freed_;
   std::map<uint64_t, uint64_t> taken_ GUARDED_BY(mutex_);  // offset: size

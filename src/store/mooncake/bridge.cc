@@ -231,10 +231,12 @@ Result<std::vector<int64_t>> Bridge::Try(Op op, std::span<const Request> request
     return std::move(answer->numbers);
   }
   ReturnChannel(nullptr, parts);
+  std::string reason = failure.message();
   if (failure.code() == StatusCode::kDeadlineExceeded) {
     Kill();
-    failure = Status::Unavailable("the bridge did not answer in time, and was killed");
+    reason = "the bridge did not answer in time, and was killed";
   }
+  failure = Status::Unavailable(std::move(reason));  // what it has done by then is not known
   Retire(failure.message());
   return failure;
 }

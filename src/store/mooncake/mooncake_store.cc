@@ -59,7 +59,7 @@ class MooncakeStore final : public EmbeddingStore {
   Status UnregisterBuffer(const BufferRegion& region) override;
   StoreHealth Health() override;
   std::string DescribeJson() const override;
-  uint64_t Era() const { return supervisor_->era(); }
+  uint64_t Era() const override { return supervisor_->era(); }
   Status Close(TimePoint deadline) override;
 
  private:

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "src/base/log.h"
@@ -35,7 +36,8 @@ constexpr Duration kForever = std::chrono::hours(1);
 }  // namespace
 
 Result<std::unique_ptr<Supervisor>> Supervisor::Start(MooncakeConfig config) {
-  EMBERCACHE_ASSIGN_OR_RETURN(auto bounce, BounceArea::Create(kBounceBytes));
+  EMBERCACHE_ASSIGN_OR_RETURN(auto bounce,
+                              BounceArea::Create(kSelfTestBytes + kBounceBytes, kBounceBytes));
   EMBERCACHE_ASSIGN_OR_RETURN(auto region, Region::Of(bounce->region()));
   EMBERCACHE_ASSIGN_OR_RETURN(BouncePiece test_memory,
                               bounce->Take(kSelfTestBytes, SteadyClock().Now()));
@@ -143,7 +145,7 @@ void Supervisor::WakeUp() {
 bool Supervisor::Sleep(int end_fd, Duration time) {
   pollfd fds[] = {{wake_.get(), POLLIN, 0}, {end_fd, POLLIN, 0}};  // poll passes over -1
   const auto time_ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
-  const int ready = poll(fds, 2, static_cast<int>(time_ms));
+  const int ready = poll(fds, 2, static_cast<int>(std::max<int64_t>(time_ms, 0)));
   uint64_t count = 0;
   if (fds[0].revents != 0) {
     [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof count);
@@ -278,7 +280,9 @@ void Supervisor::MapRegions(Bridge& bridge) {
     // Once only, whatever comes of it: without, its objects go by the bounce area.
     mapped_.push_back(region);
     const Status status = bridge.Map(region);
-    if (!status.ok()) LOG_WARNING("mooncake: transfers are copied: {}", status.message());
+    if (!status.ok() && !stopping()) {
+      LOG_WARNING("mooncake: transfers are copied: {}", status.message());
+    }
   }
 }
 

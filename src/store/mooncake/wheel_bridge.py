@@ -7,7 +7,6 @@ addresses of this process, and no payload crosses a socket. The other side check
 answers; this one ends when the control socket does.
 """
 import ctypes
-import importlib.metadata
 import json
 import mmap
 import os
@@ -123,12 +122,12 @@ def check_protocol(protocol, library):
 
 
 def describe(module):
-    """The package and its version, as far as it can tell."""
-    try:
-        names = importlib.metadata.packages_distributions()["mooncake"]
-        return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
-    except (KeyError, importlib.metadata.PackageNotFoundError):
-        return f"the package at {module.__file__}"
+    """The package and its version, as its folder's neighbour says."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(module.__file__)))
+    suffix = ".dist-info"
+    found = [name[: -len(suffix)] for name in os.listdir(packages) if name.endswith(suffix)]
+    names = [name.replace("-", " ") for name in sorted(found) if name.startswith("mooncake")]
+    return " ".join(names) or f"the package in {packages}"
 
 
 class Bridge:

@@ -18,8 +18,7 @@ class MooncakeCluster {
  public:
   struct Options {
     std::string segment = "1GB";
-    // A test that removes what it has read would wait for the usual 10 s.
-    std::string lease_ms = "200";
+    std::string lease_ms = "10000";
   };
 
   // Moves this process into a network namespace of its own; call it before any thread, once.

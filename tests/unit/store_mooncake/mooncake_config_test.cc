@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/conformance/temp_folder.h"
 
@@ -19,8 +20,12 @@ using testing::HasSubstr;
 
 class MooncakeConfigTest : public testing::Test {
  protected:
-  static void SetVariable(const char* name, const std::string& value) {
+  ~MooncakeConfigTest() override {
+    for (const std::string& name : set_) unsetenv(name.c_str());
+  }
+  void SetVariable(const char* name, const std::string& value) {
     setenv(name, value.c_str(), 1);
+    set_.emplace_back(name);
   }
   void WriteFile(const std::string& text) {
     const std::string path = folder_.path() + "/mooncake.json";
@@ -32,6 +37,7 @@ class MooncakeConfigTest : public testing::Test {
   }
 
   TempFolder folder_;
+  std::vector<std::string> set_;
 };
 
 TEST_F(MooncakeConfigTest, TheDefaultsAreALocalMasterByTcp) {

@@ -39,7 +39,11 @@ class OnCluster : public testing::Environment {
 };
 
 StoreUnderTest MakeReal() {
-  if (SharedCluster() == nullptr) SharedCluster() = std::make_unique<MooncakeCluster>();
+  if (SharedCluster() == nullptr) {
+    // What has been read is removed when its lease is over: the checks would wait for 10 s each.
+    const MooncakeCluster::Options options = {.lease_ms = "1000"};
+    SharedCluster() = std::make_unique<MooncakeCluster>(options);
+  }
   StoreUnderTest real;
   real.name = "mooncake";
   real.open = [] { return SharedCluster()->Open(); };
