@@ -128,6 +128,8 @@ struct ControllerOptions {
   Duration publish_timeout = std::chrono::seconds(30);
   // A publish that the store confirmed need not ask it again for so long (± 25 %); 0: always asks.
   Duration publish_confirm = Duration::zero();
+  // Publish embeddings that hold NaN or Inf too.
+  bool publish_nonfinite = false;
   // Store calls in flight at once; at least 2 of each.
   size_t get_workers = 4;
   size_t put_workers = 2;

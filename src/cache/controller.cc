@@ -63,6 +63,7 @@ Status EmbeddingCacheController::Impl::Init(ControllerOptions new_options, Contr
     global_options.put.max_queued_bytes = options.max_put_queue_bytes;
     global_options.put.seed = options.seed + 1;
     global_options.publish_confirm = options.publish_confirm;
+    global_options.publish_nonfinite = options.publish_nonfinite;
     global_options.seed = options.seed;
     std::shared_ptr<Executor> get = parts.get_executor;
     std::shared_ptr<Executor> put = parts.put_executor;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -149,7 +150,7 @@ class RealNode {
   const std::shared_ptr<FaultyStore> store;
   const std::shared_ptr<Metrics> metrics;
   std::unique_ptr<EmbeddingCacheController> controller;
-  uint64_t computed = 0;
+  std::atomic<uint64_t> computed = 0;
 };
 
 }  // namespace embercache::simulation

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <thread>
 
@@ -352,6 +353,23 @@ TEST_F(ControllerTest, WhatWasRecomputedAfterAFailedPrefetchIsWhatIsPublished) {
   EXPECT_EQ(ReadObject(*store_, TestKey(1))->size(), MakeObject(1, TestInfo(1, 4)).size());
   Node other(store_);
   EXPECT_TRUE(Holds(1, other.LookupOne(1, 4).pin, 4));
+}
+
+TEST_F(ControllerTest, NaNIsPublishedOnlyWhereThatIsWanted) {
+  for (const bool wanted : {false, true}) {
+    ControllerOptions options = Node::Options();
+    options.publish_nonfinite = wanted;
+    Node node(NewMemoryStore(), options);
+    Claim claim = std::move(node.LookupOne(1, 4).claim);
+    ASSERT_TRUE(claim.Reserve(4 * kTestRowBytes, 0).ok());
+    FillWith(1, claim.buffers());
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(claim.buffers().front().data(), &nan, sizeof nan);
+    ASSERT_TRUE(claim.Commit(4, "").ok());
+    node.Insert({1});
+    node.Settle();
+    EXPECT_EQ(node.Published("stored"), wanted ? 1 : 0);
+  }
 }
 
 TEST_F(ControllerTest, PresenceIsLookedForHereFirstThenInOneCallAndLogged) {
