@@ -50,6 +50,10 @@ demo: program ## two servers, one store: photographs encoded once, then served t
 test: release models-and-media ## unit, conformance and integration tests
 	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
 
+.PHONY: test-mooncake
+test-mooncake: release ## tests that wait for Mooncake's own time-outs (minutes)
+	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
+
 .PHONY: check
 check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz ## all of the checks below
 

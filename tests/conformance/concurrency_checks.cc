@@ -71,7 +71,7 @@ void ReadersSeeWholeObjectsOrNone(ConformanceRun& run) {
 }
 
 void ReadersSeeTheOldObjectOrTheNew(ConformanceRun& run) {
-  if (!run.traits().immediate) return;
+  if (!run.traits().immediate || !run.traits().changes_while_read) return;
   EmbeddingStore& other = run.Another();
   const std::string key = run.Key("swapped");
   constexpr size_t kSize = 2 * kMiB + 5;
@@ -95,6 +95,7 @@ void ReadersSeeTheOldObjectOrTheNew(ConformanceRun& run) {
 }
 
 void RemovalLeavesReadersWholeObjectsOrMisses(ConformanceRun& run) {
+  if (!run.traits().changes_while_read) return;
   EmbeddingStore& other = run.Another();
   const std::string key = run.Key("comes_and_goes");
   constexpr size_t kSize = 2 * kMiB;
@@ -143,7 +144,8 @@ void ThreadsDoNotDisturbEachOther(ConformanceRun& run) {
     for (int i = 0; i < 60; ++i) {
       const std::string key = run.Key(fmt::format("thread_{}_{}", thread, random() % 10));
       if (!held.contains(key)) {
-        const Bytes bytes = PayloadOf(fmt::format("{}{}", key, i), random() % 300'000);
+        const size_t least = run.traits().empty_objects ? 0 : 1;
+        const Bytes bytes = PayloadOf(fmt::format("{}{}", key, i), least + random() % 300'000);
         const PutResult put = PutOne(mine, key, bytes);
         run.Expect(IsStored(run, put.outcome), "put: outcome {}, {}", static_cast<int>(put.outcome),
                    put.status.ToString());

@@ -32,6 +32,11 @@ struct StoreTraits {
   // Removals, replacements and put-if-absent are seen at once and by all; where not (a store whose
   // removals are lazy), the checks that rest on it are left out.
   bool immediate = true;
+  // Objects of no bytes can be stored.
+  bool empty_objects = true;
+  // What is there is replaced as one, and is removed while others read it; where not (a store that
+  // leases to readers what they read), the checks that rest on it are left out.
+  bool changes_while_read = true;
   // The largest object; 0 where there is no such limit, or none that a check could pass.
   uint64_t max_object_bytes = 0;
   // Largest size the checks put.

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "embercache/clock.h"
+#include "embercache/status.h"
+
+namespace embercache::mooncake {
+
+// How to reach a Mooncake cluster. Names and defaults are those of Mooncake's own JSON file.
+struct MooncakeConfig {
+  std::string master_server_address = "127.0.0.1:50051";
+  std::string local_hostname;  // empty: the address from which the master is reached
+  std::string metadata_server = "P2PHANDSHAKE";
+  std::string protocol = "tcp";  // tcp, rdma or efa
+  std::string device_name;
+  uint64_t local_buffer_size = 64ULL << 20;
+  std::string tenant_id;
+
+  // An interpreter that has the package `mooncake`: a path, or a name on PATH.
+  std::string python = "python3";
+  // A bridge that leaves a request unanswered for so long is killed.
+  Duration bridge_timeout = std::chrono::seconds(45);
+
+  // What was given and has no effect, for the log.
+  std::vector<std::string> ignored;
+
+  // From the store's JSON; where that says nothing, from MOONCAKE_* of the environment; where that
+  // says nothing, from the JSON file that MOONCAKE_CONFIG_PATH names.
+  static Result<MooncakeConfig> Parse(std::string_view json);
+
+  // What the bridge's set-up takes.
+  std::string SetUpJson() const;
+};
+
+}  // namespace embercache::mooncake
