@@ -106,12 +106,13 @@ class Pages {
   int count() const { return static_cast<int>(iovecs_.size()); }
 
   uint64_t Hash() const {
-    XXH3_state_t state;
-    XXH3_128bits_reset(&state);
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                         XXH3_freeState);
+    XXH3_128bits_reset(state.get());
     for (const MutableBuffer& page : buffers_) {
-      XXH3_128bits_update(&state, page.data(), page.size());
+      XXH3_128bits_update(state.get(), page.data(), page.size());
     }
-    return XXH3_128bits_digest(&state).low64;
+    return XXH3_128bits_digest(state.get()).low64;
   }
 
  private:
