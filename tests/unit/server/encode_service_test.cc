@@ -123,7 +123,8 @@ class EncodeServiceTest : public testing::Test {
   // Sources, or error codes, of an answer's items.
   static std::vector<std::string> Outcomes(const HttpResponse& response) {
     std::vector<std::string> outcomes;
-    for (const json& item : json::parse(response.text)["items"]) {
+    const json body = json::parse(response.text);
+    for (const json& item : body.at("items")) {
       outcomes.push_back(item.contains("error") ? item["error"]["code"] : item["source"]);
     }
     return outcomes;
