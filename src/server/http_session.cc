@@ -251,7 +251,12 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   }
   keep_alive = keep_alive && !draining_;
   const bool sent = co_await Send(head, std::move(*response), keep_alive);
-  if (!sent) co_return false;
+  if (!sent) {
+    // Closed with a reset: what a slow reader left would stay in the kernel's buffers else.
+    error_code ignored;
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    co_return false;
+  }
   linger_ = !keep_alive;
   co_return keep_alive;
 }
