@@ -62,7 +62,7 @@ TEST_F(MediaFilesTest, AFileNamedLikeAPatternIsThatFile) {
 
 TEST_F(MediaFilesTest, WhatIsNotThereIsNamed) {
   std::filesystem::create_directory(In("empty"));
-  for (const std::string word : {In("none.jpg"), In("*.tiff"), In("empty")}) {
+  for (const std::string& word : {In("none.jpg"), In("*.tiff"), In("empty")}) {
     const Status status = FindMediaFiles({word}).status();
     EXPECT_EQ(status.code(), StatusCode::kNotFound);
     EXPECT_THAT(status.message(), HasSubstr("'" + word + "'"));
