@@ -87,14 +87,12 @@ class _Requests:
         with self._lock:
             self._running.pop(req_id, None)
 
-    def finish(self, req_id: str) -> int:
-        """The request's fetches are over. Bytes are not known here: the number of global hits."""
+    def finish(self, req_id: str) -> None:
+        """The request's fetches are over: keeps those that have something for it to read."""
         with self._lock:
             finished = self._running.pop(req_id, [])
-        fetched = 0
         for name, hashes in finished:
             outcomes = self._core.prefetch_outcomes(name)
-            fetched += outcomes.count("global")
             ready = {h for h, outcome in zip(hashes, outcomes) if outcome in _READY}
             if not ready:
                 self._core.release_request(name)
@@ -105,7 +103,6 @@ class _Requests:
                     self._holders.setdefault(mm_hash, []).append(name)
                 self._ages.append((time.monotonic(), name))
         self._drop_old()
-        return fetched
 
     def used(self, mm_hash: str) -> None:
         """Somebody has read the embedding: its oldest request needs no pin of it any more."""
