@@ -54,10 +54,10 @@ uint64_t BounceArea::FindGap(uint64_t bytes) const {
 
 Result<BouncePiece> BounceArea::Take(uint64_t bytes, TimePoint deadline) {
   const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (rounded > memory_.size()) {
+  if (bytes > largest_piece_) {
     return Status::ResourceExhausted(
         fmt::format("{} bytes in memory that is not registered; such objects have at most {} bytes",
-                    bytes, memory_.size()));
+                    bytes, largest_piece_));
   }
   MutexLock lock(mutex_);
   uint64_t offset = 0;

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -316,6 +317,14 @@ TEST_F(MooncakeFakeTest, RegisteredMemoryIsTransferredInPlace) {
   const GetItem get{"large", targets};
   EXPECT_EQ(store_->BatchGetIntoMultiBuffers({&get, 1}, {}).at(0).outcome, GetOutcome::kHit);
   EXPECT_TRUE(std::equal(payload.begin(), payload.end(), targets[0].data()));
+}
+
+TEST_F(MooncakeFakeTest, ObjectsThatTheBounceAreaNeverHoldsAreRefusedAtOnce) {
+  OpenUp();
+  const Bytes bytes((64 << 20) + 1);
+  EXPECT_EQ(PutOne(*store_, "key", std::span(bytes).first(64 << 20)).outcome,
+            PutOutcome::kAccepted);
+  EXPECT_EQ(PutOne(*store_, "other", bytes).status.code(), StatusCode::kResourceExhausted);
 }
 
 TEST_F(MooncakeFakeTest, MemoryThatComesAgainAtAnAddressIsNotTakenForTheOld) {
