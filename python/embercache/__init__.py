@@ -82,7 +82,9 @@ def open(
         raise InvalidError("config is for a backend; name one of " + ", ".join(backend_names()))
     if isinstance(backend, Store) and config is not None:
         raise InvalidError("config is for a backend's name, and this store is open already")
-    store = open_store(backend, _json.dumps(dict(config or {}))) if isinstance(backend, str) else backend
+    store = backend
+    if isinstance(backend, str):
+        store = open_store(backend, _json.dumps(dict(config or {})))
     digest = namespace if isinstance(namespace, bytes) else namespace_digest(namespace, dtype=dtype)
     widths = {"image": hidden} if isinstance(hidden, int) else dict(hidden)
     pool_bytes = _default_pool_bytes() if max_pool_bytes is None else max_pool_bytes
