@@ -15,8 +15,8 @@ namespace embercache {
 // while. Bounded: a key may push another one out, which is then asked for again. Thread-safe.
 class Confirmations {
  public:
-  // Each holds for `length` ± 25 %, by chance, so that the nodes of a fleet do not ask in step. With
-  // 0 nothing is ever confirmed.
+  // Each holds for `length` ± 25 %, by chance, so that the nodes of a fleet do not ask in step.
+  // With 0 nothing is ever confirmed.
   Confirmations(Duration length, uint64_t seed);
 
   // Take it before the store is asked: what was forgotten meanwhile is not confirmed by Add.
