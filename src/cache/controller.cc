@@ -154,6 +154,13 @@ const PagePool* EmbeddingCacheController::Impl::MemoryFor(uint32_t pool) const {
   return pool == HostCache::kNoPool ? arena.get() : cache->pool(pool).get();
 }
 
+void LogCacheCheck(size_t total, uint64_t local, uint64_t global, uint64_t misses) {
+  LOG_INFO(
+      "=== Multi-Level Cache Check === Total: {} | Local Hits: {} | Global Hits: {} | Misses (GPU "
+      "Work): {}",
+      total, local, global, misses);
+}
+
 bool EmbeddingCacheController::Impl::IsClosed() const {
   MutexLock lock(mutex);
   return closed;
@@ -181,7 +188,8 @@ void EmbeddingCacheController::Lookup(const EmbeddingSpec& spec, std::span<const
                                       TimePoint deadline, TimePoint wait_deadline,
                                       LookupCallback callback) {
   if (!impl_->IsClosed()) {
-    StartLookup(impl_, spec, items, deadline, wait_deadline, std::move(callback));
+    StartLookup(impl_, spec, items, deadline, wait_deadline, CheckLine::kLogged,
+                std::move(callback));
     return;
   }
   for (size_t i = 0; i < items.size(); ++i) {
@@ -258,11 +266,7 @@ void EmbeddingCacheController::BatchIsExist(std::span<const EmbeddingKey> keys, 
           found[indices[n]] = remote[n];
           if (remote[n]) ++global;
         }
-        LOG_INFO(
-            "=== Multi-Level Cache Check === Total: {} | Local Hits: {} | Global Hits: {} | Misses "
-            "(GPU "
-            "Work): {}",
-            total, local, global, total - local - global);
+        LogCacheCheck(total, local, global, total - local - global);
         done(std::move(found));
       };
   if (!impl_->global || asked.empty()) {

@@ -58,9 +58,15 @@ struct EmbeddingCacheController::Impl : public std::enable_shared_from_this<Impl
   std::map<std::string, std::shared_ptr<PrefetchRequest>, std::less<>> requests GUARDED_BY(mutex);
 };
 
+// Whether a look-up writes the "Multi-Level Cache Check" line.
+enum class CheckLine : bool { kNone, kLogged };
+
+// Writes it: of `total` items, where they are.
+void LogCacheCheck(size_t total, uint64_t local, uint64_t global, uint64_t misses);
+
 // Starts the lookup of controller.h.
 void StartLookup(std::shared_ptr<EmbeddingCacheController::Impl> impl, const EmbeddingSpec& spec,
                  std::span<const LookupItem> items, TimePoint deadline, TimePoint wait_deadline,
-                 LookupCallback callback);
+                 CheckLine line, LookupCallback callback);
 
 }  // namespace embercache

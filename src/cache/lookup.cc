@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "src/base/log.h"
 #include "src/base/sync_point.h"
 #include "src/cache/controller_impl.h"
 
@@ -22,11 +21,12 @@ using Impl = EmbeddingCacheController::Impl;
 class LookupOp : public std::enable_shared_from_this<LookupOp> {
  public:
   LookupOp(std::shared_ptr<Impl> impl, const EmbeddingSpec& spec, std::span<const LookupItem> items,
-           LookupCallback callback)
+           CheckLine line, LookupCallback callback)
       : impl_(std::move(impl)),
         spec_(spec),
         pool_(impl_->FindPool(spec)),
         items_(items.begin(), items.end()),
+        line_(line),
         callback_(std::move(callback)),
         claims_(items.size()),
         start_(impl_->clock->Now()) {}
@@ -209,17 +209,14 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
   }
 
   void LogCheck() {
-    LOG_INFO(
-        "=== Multi-Level Cache Check === Total: {} | Local Hits: {} | Global Hits: {} | Misses "
-        "(GPU "
-        "Work): {}",
-        items_.size(), local_, global_, misses_);
+    if (line_ == CheckLine::kLogged) LogCacheCheck(items_.size(), local_, global_, misses_);
   }
 
   const std::shared_ptr<Impl> impl_;
   const EmbeddingSpec spec_;
   const uint32_t pool_;
   const std::vector<LookupItem> items_;
+  const CheckLine line_;
   const LookupCallback callback_;
   std::atomic<size_t> joined_left_{0};
   std::atomic<uint64_t> wait_timer_{0};
@@ -238,8 +235,8 @@ class LookupOp : public std::enable_shared_from_this<LookupOp> {
 
 void StartLookup(std::shared_ptr<Impl> impl, const EmbeddingSpec& spec,
                  std::span<const LookupItem> items, TimePoint deadline, TimePoint wait_deadline,
-                 LookupCallback callback) {
-  std::make_shared<LookupOp>(std::move(impl), spec, items, std::move(callback))
+                 CheckLine line, LookupCallback callback) {
+  std::make_shared<LookupOp>(std::move(impl), spec, items, line, std::move(callback))
       ->Start(deadline, wait_deadline);
 }
 

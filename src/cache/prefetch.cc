@@ -110,7 +110,8 @@ Status EmbeddingCacheController::Prefetch(std::string_view req_id, const Embeddi
       });
   if (!impl_->fetches()) return Status::Ok();  // the lead does
   const TimePoint deadline = now + impl_->options.lookup_timeout;
-  StartLookup(impl_, spec, items, deadline, deadline,
+  // BatchIsExist, which a server asks first, has logged the check.
+  StartLookup(impl_, spec, items, deadline, deadline, CheckLine::kNone,
               [request, deadline, clock = impl_->clock](size_t index, LookupAnswer answer) {
                 request->Take(index, std::move(answer), clock->Now() >= deadline);
               });

@@ -73,6 +73,7 @@ TEST_F(PrefetchTest, WhatIsNotHereIsFetchedInOneGet) {
   node_.Settle();
   EXPECT_EQ(State(), PrefetchState::kDone);
   EXPECT_THAT(Outcomes(), testing::Each(PrefetchOutcome::kGlobal));
+  EXPECT_THAT(log_.Take("Multi-Level"), IsEmpty()) << "BatchIsExist has logged it";
 }
 
 TEST_F(PrefetchTest, ARequestIsKnownOnceUntilItIsReleased) {
