@@ -18,7 +18,7 @@ JOBS := $(shell nproc)
 # What the sanitizers build and run.
 CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
 # What has threads of its own.
-THREADED_TESTS := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory server store store_mooncake store_redis) \
+THREADED_TESTS := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory store store_redis) \
   tests/conformance/all tests/simulation/all tests/stress/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
