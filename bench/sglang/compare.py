@@ -194,7 +194,8 @@ class Ours:
                 store, gigabytes, dims, dtype=torch.bfloat16)
 
     async def wait(self, request):
-        await asyncio.to_thread(self.controller.wait_prefetch, request)
+        if not self.controller.check_prefetch_progress(request):
+            await asyncio.to_thread(self.controller.wait_prefetch, request)
 
     def remove(self, hashes):
         """From the pool; only for controllers without a store."""
@@ -328,35 +329,38 @@ def hits(table):
 def prefetches(table):
     """Four batches of objects in turn, of which the pool holds two: none is local when it is asked
     for."""
-    ours_too = our_module.MemoryEmbeddingStore(namespace="compare", max_bytes=GIB)
-    for kind, store in ("a dictionary", DictionaryStore()), ("our memory store", ours_too):
+    def our_store():
+        return our_module.MemoryEmbeddingStore(namespace="compare", max_bytes=GIB)
+
+    for kind, make in ("a dictionary", DictionaryStore), ("our memory store", our_store):
         for size in (256 * KIB, MIB, 16 * MIB):
-            tensor = tensor_of(size)
-            batches = [new_hashes(4) for _ in range(4)]
-            for hashes in batches:
-                expect(all(store.batch_put(hashes, [tensor.data_ptr()] * 4, [size] * 4)), "a put failed")
-
-            def operation(side, turn, wait=None):
-                hashes = batches[turn % 4]
-                expect(not side.controller.has_local_embedding(hashes[0]), "an item is there already")
-                start = time.perf_counter()
-                side.controller.prefetch(f"p{turn}", hashes, [len(tensor)] * 4, Modality.IMAGE)
-                loop.run_until_complete(wait(side, f"p{turn}") if wait else side.wait(f"p{turn}"))
-                seconds = time.perf_counter() - start
-                views = side.controller.get_pool_views(hashes)
-                expect(None not in views, "a prefetch got nothing")
-                expect(turn > 0 or torch.equal(torch.cat(views[0]), tensor), "a prefetch has wrong bytes")
-                del views
-                side.controller.release_pool_views(hashes)
-                return seconds
-
-            rounds = 40 if size < 16 * MIB else 15
             name = f"prefetch of 4 × {size_text(size)} from {kind}"
-            with sides(9 * size // PAGE, store) as pair:
-                table.row(name, rounds, pair, operation)
-            with sides(9 * size // PAGE, store) as pair:
-                table.row(f"{name}, both asked each 5 ms", rounds, pair,
-                          functools.partial(operation, wait=Theirs.wait))
+            prefetch(table, name, size, make())
+            prefetch(table, f"{name}, both asked each 5 ms", size, make(), Theirs.wait)
+
+
+def prefetch(table, name, size, store, wait=None):
+    tensor = tensor_of(size)
+    batches = [new_hashes(4) for _ in range(4)]
+    for hashes in batches:
+        expect(all(store.batch_put(hashes, [tensor.data_ptr()] * 4, [size] * 4)), "a put failed")
+
+    def operation(side, turn):
+        hashes = batches[turn % 4]
+        expect(not side.controller.has_local_embedding(hashes[0]), "an item is there already")
+        start = time.perf_counter()
+        side.controller.prefetch(f"p{turn}", hashes, [len(tensor)] * 4, Modality.IMAGE)
+        loop.run_until_complete(wait(side, f"p{turn}") if wait else side.wait(f"p{turn}"))
+        seconds = time.perf_counter() - start
+        views = side.controller.get_pool_views(hashes)
+        expect(None not in views, "a prefetch got nothing")
+        expect(turn > 0 or torch.equal(torch.cat(views[0]), tensor), "a prefetch has wrong bytes")
+        del views
+        side.controller.release_pool_views(hashes)
+        return seconds
+
+    with sides(9 * size // PAGE, store) as pair:
+        table.row(name, 40 if size < 16 * MIB else 15, pair, operation)
 
 
 def get_behind_put(table):
