@@ -18,7 +18,7 @@ JOBS := $(shell nproc)
 # What the sanitizers build and run.
 CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
 # What has threads of its own.
-THREADED_TESTS := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory server store store_mooncake store_redis) \
+THREADED_TESTS := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory store store_redis) \
   tests/conformance/all tests/simulation/all tests/stress/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
@@ -55,7 +55,7 @@ test-mooncake: release ## tests that wait for Mooncake's own time-outs (minutes)
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check
-check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz ## all of the checks below
+check: check-format check-tree check-asan check-tsan check-fuzz ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files

@@ -1,4 +1,4 @@
-// Our side of bench/mooncake/compare.py:
+// Our side of bench/mooncake/run:
 //
 //   mooncake_bench OPTIONS-AS-JSON
 //

@@ -199,10 +199,10 @@ class EmbeddingCacheController {
   void Lookup(const EmbeddingSpec& spec, std::span<const LookupItem> items, TimePoint deadline,
               TimePoint wait_deadline, LookupCallback callback);
 
-  // One embedding by its key alone, of any of `specs`: what is in the host cache, else what the store
-  // has, read into the request arena; nothing is inserted. `done` is called once, by `deadline`:
-  // with a pin, or NotFound, ResourceExhausted (no room in the arena now) or Unavailable (the store
-  // did not answer).
+  // One embedding by its key alone, of any of `specs`: what is in the host cache, else what the
+  // store has, read into the request arena; nothing is inserted. `done` is called once, by
+  // `deadline`: with a pin, or NotFound, ResourceExhausted (no room in the arena now) or
+  // Unavailable (the store did not answer).
   void Read(const EmbeddingKey& key, std::vector<EmbeddingSpec> specs, TimePoint deadline,
             std::function<void(Result<Pin>)> done);
 

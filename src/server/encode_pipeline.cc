@@ -188,7 +188,7 @@ std::vector<ReadyJob> EncodePipeline::State::TakeBatch() {
 
 void EncodePipeline::State::Encode(std::vector<ReadyJob> batch) {
   const TimePoint start = Now();
-  const auto expired = std::stable_partition(
+  const auto expired = std::partition(
       batch.begin(), batch.end(), [start](const ReadyJob& r) { return IsWanted(r.job, start); });
   for (auto it = expired; it != batch.end(); ++it) {
     Fail(std::move(it->job), GaveUp(), it->preprocess);

@@ -163,9 +163,10 @@ Status HttpServer::Stop(TimePoint deadline) {
     impl_->stopping = true;
     sessions.assign(impl_->sessions.begin(), impl_->sessions.end());
   }
-  asio::post(impl_->acceptor.get_executor(), [impl = impl_] {
+  // Not the Impl: a handler that is never run stays in its io_context, which would keep both.
+  asio::post(impl_->acceptor.get_executor(), [acceptor = &impl_->acceptor] {
     error_code ignored;
-    impl->acceptor.close(ignored);
+    acceptor->close(ignored);
   });
   for (const auto& session : sessions) session->Drain();
   const bool all_ended = impl_->WaitForSessions(deadline);

@@ -54,8 +54,12 @@ struct Node {
                                                                        .metrics = metrics})
                      .value();
   }
-  // Handles of a test may go after the node: what they need lives on.
-  ~Node() { controller.reset(); }
+  // Handles of a test may go after the node: what they need lives on. A task that never ran would
+  // keep its lane, and the lane the tasks.
+  ~Node() {
+    controller.reset();
+    Settle();
+  }
 
   static ControllerOptions Options() {
     ControllerOptions options;
