@@ -255,6 +255,13 @@ def expect(condition, what):
         raise SystemExit(f"compare.py: {what}")
 
 
+def wait_until(condition, otherwise):
+    end = time.monotonic() + 60
+    while not condition():
+        expect(time.monotonic() < end, otherwise)
+        time.sleep(0.001)
+
+
 def inserts(table):
     """Into a full pool, so that each evicts others."""
     with sides(640) as pair:
@@ -383,8 +390,9 @@ def get_behind_put(table):
             loop.run_until_complete(side.wait(f"g{turn}"))
             seconds = time.perf_counter() - start
             expect(controller.has_local_embedding(wanted[turn]), "a get found nothing")
-            while controller.get_stats()["num_pinned"] > (side is pair[1]):
-                time.sleep(0.001)
+            wait_until(lambda: all(mm_hash in store.objects for mm_hash in put), "a put does not end")
+            request_pins = 1 if side is pair[1] else 0
+            wait_until(lambda: controller.get_stats()["num_pinned"] <= request_pins, "a put keeps pins")
             [views] = controller.get_pool_views([wanted[turn]])
             del views
             controller.release_pool_views([wanted[turn]])
