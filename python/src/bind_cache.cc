@@ -145,6 +145,10 @@ void BindCache(nb::module_& module) {
                    "None = None) -> list[bool]"),
            "Whether each is here or, as a hint, in the store. A store that does not answer has "
            "nothing.")
+      .def("exists_here", &Cache::ExistsHere, nb::arg("keys"),
+           nb::sig("def exists_here(self, keys: collections.abc.Sequence[Key | str]) -> list[bool] "
+                   "| None"),
+           "What exists answers, where no store has to be asked for it; else None. Never waits.")
       .def("publish", &Cache::Publish, nb::arg("keys"),
            nb::sig("def publish(self, keys: collections.abc.Sequence[Key | str]) -> tuple[int, "
                    "int, int]"),

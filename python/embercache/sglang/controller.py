@@ -230,7 +230,8 @@ class EmbeddingCacheController:
         """Whether each is here or in the store: one call of it, off the event loop. A store that
         fails, or that does not answer in time, has nothing."""
         hashes = list(mm_hashes)
-        return await asyncio.to_thread(self._core.exists, hashes)
+        found = self._core.exists_here(hashes)
+        return await asyncio.to_thread(self._core.exists, hashes) if found is None else found
 
     def prefetch(
         self,

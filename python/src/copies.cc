@@ -1,0 +1,94 @@
+#include "python/src/cache.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+namespace embercache::python {
+namespace {
+
+const char* CopyName(CopyOutcome outcome) {
+  switch (outcome) {
+    case CopyOutcome::kPending:
+      return "pending";
+    case CopyOutcome::kCopied:
+      return "copied";
+    case CopyOutcome::kPresent:
+      return "present";
+    case CopyOutcome::kJoined:
+      return "joined";
+    case CopyOutcome::kMissing:
+      return "missing";
+    case CopyOutcome::kNoRoom:
+      return "no_room";
+    case CopyOutcome::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+}  // namespace
+
+CopyHandle Cache::StoreToPool(nb::sequence keys, const std::vector<InputArray>& arrays,
+                              const std::string& modality, const std::string& metadata) {
+  EmbeddingCacheController& controller = Use();
+  const EmbeddingSpec spec = SpecOf(modality);
+  const std::vector<EmbeddingKey> names = ToStoreKeys(keys, spec, nullptr);
+  if (names.size() != arrays.size()) {
+    Raise(Status::Invalid(
+        fmt::format("{} keys and {} arrays; give one for each key", names.size(), arrays.size())));
+  }
+  std::vector<PoolItem> items;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const InputRows rows = ValueOrRaise(RowsOf(arrays[i], spec));
+    bytes += rows.rows.size();
+    items.push_back({.key = names[i],
+                     .rows = rows.rows,
+                     .tokens = rows.tokens,
+                     .metadata = metadata,
+                     .owner = HoldPython(nb::cast(arrays[i], nb::rv_policy::reference))});
+  }
+  const nb::gil_scoped_release no_gil;
+  const CopyThreads::Scope scope(bytes);
+  return controller.StoreToPoolAsync(spec, std::move(items));
+}
+
+CopyHandle Cache::Load(nb::object key, nb::ndarray<nb::c_contig, nb::device::cpu> destination,
+                       uint64_t row_offset) {
+  EmbeddingCacheController& controller = Use();
+  const EmbeddingKey name = ToKey(key);
+  const embercache::Pin pin = controller.TryPin(name);
+  if (!pin) return nullptr;
+  const EmbeddingInfo& info = pin.info();
+  const nb::dlpack::dtype dtype = destination.dtype();
+  const bool fits = destination.ndim() == 2 && destination.shape(1) == info.spec.hidden &&
+                    row_offset <= destination.shape(0) &&
+                    info.tokens <= destination.shape(0) - row_offset &&
+                    (dtype == DlpackDType(info.spec.dtype) || dtype == NumpyDType(info.spec.dtype));
+  if (!fits) {
+    Raise(Status::Invalid(
+        fmt::format("the destination has to be a contiguous array [at least {}, {}] of {}",
+                    row_offset + info.tokens, info.spec.hidden, DTypeName(info.spec.dtype))));
+  }
+  auto* const to = static_cast<std::byte*>(destination.data_handle()) + destination.byte_offset() +
+                   row_offset * info.spec.row_bytes();
+  std::shared_ptr<const void> owner = HoldPython(nb::cast(destination, nb::rv_policy::reference));
+  const nb::gil_scoped_release no_gil;
+  const CopyThreads::Scope scope(info.payload_bytes());
+  return controller.LoadToDeviceAsync(name, {to, info.payload_bytes()}, std::move(owner));
+}
+
+std::vector<std::string> Cache::WaitCopies(const CopyHandle& handle, double timeout_s) {
+  std::vector<CopyOutcome> outcomes;
+  {
+    const nb::gil_scoped_release no_gil;
+    outcomes = EmbeddingCacheController::WaitCopies(handle, DeadlineIn(timeout_s));
+  }
+  std::vector<std::string> names;
+  for (const CopyOutcome outcome : outcomes) names.push_back(CopyName(outcome));
+  return names;
+}
+
+}  // namespace embercache::python
