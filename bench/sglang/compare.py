@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """compare.py [--rounds PERCENT]: SGLang's EmbeddingCacheController and ours, side by side on a CPU.
 
-Run it with a Python that has torch and SGLang 0.5.23 (docs/python.md), and our package on its path:
+Run it with a Python that has torch and SGLang 0.5.23 (docs/python.md), and our package on its path, as `run` does:
 
-    PYTHONPATH=build/release/python SGLANG_PYTHON bench/sglang/compare.py
+    SGLANG_PYTHON=/opt/sglang/bin/python bench/sglang/run
 
 Both controllers live in this process, get the same calls with the same tensors (bfloat16), and take
 turns, each round the other one first. torch uses one thread. The figures are medians in

@@ -138,10 +138,6 @@ EmbeddingSpec Cache::SpecOf(const std::string& modality) const {
           .hidden = hidden->second};
 }
 
-EmbeddingKey Cache::Key(const std::string& hash) const {
-  return EmbeddingKey::FromCallerHash(settings_.namespace_digest, hash);
-}
-
 EmbeddingKey Cache::MediaKey(nb::bytes media, const std::string& modality,
                              const std::string& options) const {
   const Modality parsed = ValueOrRaise(ParseModality(modality));

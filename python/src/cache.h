@@ -56,7 +56,7 @@ class Cache {
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
-  EmbeddingKey Key(const std::string& hash) const;
+  EmbeddingKey Key(const std::string& hash) { return memo_.KeyOf(hash); }
   EmbeddingKey MediaKey(nb::bytes media, const std::string& modality,
                         const std::string& options) const;
 
@@ -79,10 +79,17 @@ class Cache {
                 const std::vector<int64_t>& expected_tokens, const std::string& modality);
   std::string PrefetchState(const std::string& req_id, double wait_s);
   std::vector<std::string> PrefetchOutcomes(const std::string& req_id);
+  std::vector<bool> PrefetchReady(const std::string& req_id);
   bool ReleaseRequest(const std::string& req_id);
 
   CopyHandle StoreToPool(nb::sequence keys, const std::vector<InputArray>& arrays,
                          const std::string& modality, const std::string& metadata);
+  // The same for rows that are known to be contiguous and of the cache's dtype.
+  CopyHandle StoreRows(nb::sequence keys, const std::vector<uintptr_t>& addresses,
+                       const std::vector<uint64_t>& tokens, const std::vector<nb::object>& owners,
+                       const std::string& modality);
+  CopyHandle LoadRows(nb::object key, uintptr_t address, uint64_t rows, uint64_t hidden,
+                      nb::object owner);
   CopyHandle Load(nb::object key, nb::ndarray<nb::c_contig, nb::device::cpu> destination,
                   uint64_t row_offset);
   static std::vector<std::string> WaitCopies(const CopyHandle& handle, double timeout_s);
@@ -104,6 +111,7 @@ class Cache {
   EmbeddingKey ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_t tokens);
   std::vector<EmbeddingKey> ToStoreKeys(nb::sequence keys, const EmbeddingSpec& spec,
                                         const std::vector<int64_t>* tokens);
+  CopyHandle Store(const EmbeddingSpec& spec, std::vector<PoolItem> items);
   std::unique_ptr<EmbeddingView> Compute(Claim claim, const nb::callable& compute,
                                          const EmbeddingSpec& spec, const std::string& metadata);
 

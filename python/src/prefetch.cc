@@ -62,6 +62,15 @@ std::vector<std::string> Cache::PrefetchOutcomes(const std::string& req_id) {
   return names;
 }
 
+std::vector<bool> Cache::PrefetchReady(const std::string& req_id) {
+  std::vector<bool> ready;
+  for (const auto outcome : Use().PrefetchOutcomes(req_id)) {
+    ready.push_back(outcome == PrefetchOutcome::kLocal || outcome == PrefetchOutcome::kGlobal ||
+                    outcome == PrefetchOutcome::kJoined);
+  }
+  return ready;
+}
+
 bool Cache::ReleaseRequest(const std::string& req_id) {
   return Use().ReleaseRequest(req_id).ok();
 }
