@@ -46,14 +46,6 @@ struct Presence {
   }
 };
 
-// REQUIRES: a str.
-std::string_view TextOf(nb::handle text) {
-  Py_ssize_t size = 0;
-  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
-  if (data == nullptr) throw nb::python_error();
-  return {data, static_cast<size_t>(size)};
-}
-
 }  // namespace
 
 Cache::Cache(const CacheSettings& settings, nb::object store)
@@ -148,7 +140,7 @@ EmbeddingKey Cache::MediaKey(nb::bytes media, const std::string& modality,
 }
 
 EmbeddingKey Cache::ToKey(nb::handle key) {
-  if (nb::isinstance<nb::str>(key)) return memo_.KeyOf(TextOf(key));
+  if (nb::isinstance<nb::str>(key)) return memo_.KeyOf(key);
   if (nb::isinstance<EmbeddingKey>(key)) return nb::cast<const EmbeddingKey&>(key);
   throw nb::type_error("a key is a Key, or a hash as a str");
 }

@@ -56,7 +56,7 @@ class Cache {
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
-  EmbeddingKey Key(const std::string& hash) { return memo_.KeyOf(hash); }
+  EmbeddingKey Key(nb::str hash) { return memo_.KeyOf(hash); }
   EmbeddingKey MediaKey(nb::bytes media, const std::string& modality,
                         const std::string& options) const;
 

@@ -1,27 +1,41 @@
 #include "python/src/key_memo.h"
 
-#include <utility>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string_view>
+
+#include "python/src/support.h"
 
 namespace embercache::python {
 namespace {
 
-constexpr size_t kKeysAGeneration = 65536;
-constexpr size_t kMaxHashBytes = 128;
+constexpr size_t kSlots = 65536;  // 7 MiB
 
 }  // namespace
 
-EmbeddingKey KeyMemo::KeyOf(std::string_view hash) {
-  if (const auto it = recent_.find(hash); it != recent_.end()) return it->second;
-  const auto it = older_.find(hash);
-  const EmbeddingKey key =
-      it != older_.end() ? it->second : EmbeddingKey::FromCallerHash(namespace_digest_, hash);
-  if (hash.size() <= kMaxHashBytes) Add(hash, key);
-  return key;
+KeyMemo::KeyMemo(const Digest256& namespace_digest)
+    : namespace_digest_(namespace_digest),
+      slots_(static_cast<Slot*>(std::calloc(kSlots, sizeof(Slot))), &std::free) {
+  if (!slots_) throw std::bad_alloc();
 }
 
-void KeyMemo::Add(std::string_view hash, const EmbeddingKey& key) {
-  if (recent_.size() >= kKeysAGeneration) older_ = std::exchange(recent_, {});
-  recent_.emplace(hash, key);
+EmbeddingKey KeyMemo::KeyOf(nb::handle hash) {
+  const std::string_view text = TextOf(hash);
+  if (text.empty() || text.size() > kTextBytes) {
+    return EmbeddingKey::FromCallerHash(namespace_digest_, text);
+  }
+  const Py_hash_t python_hash = PyObject_Hash(hash.ptr());
+  Slot& slot = slots_[static_cast<size_t>(python_hash) % kSlots];
+  const bool found = slot.python_hash == python_hash && slot.text_bytes == text.size() &&
+                     std::memcmp(slot.text.data(), text.data(), text.size()) == 0;
+  if (!found) {
+    slot.python_hash = python_hash;
+    slot.text_bytes = static_cast<uint8_t>(text.size());
+    std::memcpy(slot.text.data(), text.data(), text.size());
+    slot.key = EmbeddingKey::FromCallerHash(namespace_digest_, text);
+  }
+  return slot.key;
 }
 
 }  // namespace embercache::python

@@ -1,36 +1,38 @@
 #pragma once
 
+#include <nanobind/nanobind.h>
+
+#include <array>
 #include <cstddef>
-#include <functional>
-#include <string>
-#include <string_view>
-#include <unordered_map>
+#include <cstdint>
+#include <memory>
 
 #include "embercache/key.h"
 
 namespace embercache::python {
 
 // The keys of callers' hashes that were asked for lately: a key is a SHA-256 digest, which costs
-// more than a look-up in the cache does. Bounded in entries, and only short hashes are kept. The
-// GIL is held for all calls.
+// more than a look-up in the cache does. A table without chains, so that finding a key reads one
+// place of memory; a newer hash takes the place of an older one. The GIL is held for all calls.
 class KeyMemo {
  public:
-  explicit KeyMemo(const Digest256& namespace_digest) : namespace_digest_(namespace_digest) {}
+  explicit KeyMemo(const Digest256& namespace_digest);
 
-  EmbeddingKey KeyOf(std::string_view hash);
+  // Raises what Python raises for a str that is not valid Unicode. REQUIRES: a str.
+  EmbeddingKey KeyOf(nanobind::handle hash);
 
  private:
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  static constexpr size_t kTextBytes = 71;
+  struct Slot {
+    Py_hash_t python_hash = 0;
+    uint8_t text_bytes = 0;  // 0: nothing here
+    std::array<char, kTextBytes> text;
+    EmbeddingKey key;
   };
-  using Keys = std::unordered_map<std::string, EmbeddingKey, TextHash, std::equal_to<>>;
-
-  void Add(std::string_view hash, const EmbeddingKey& key);
 
   const Digest256 namespace_digest_;
-  // A full generation becomes the older one, and what it has forgotten is computed again.
-  Keys recent_, older_;
+  // Zero pages until they are used.
+  const std::unique_ptr<Slot[], void (*)(void*)> slots_;
 };
 
 }  // namespace embercache::python

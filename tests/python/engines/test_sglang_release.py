@@ -138,12 +138,14 @@ def make_store(tmp_path):
 
         def make(kind):
             if kind == "memory":
-                place = meeting_places.setdefault(kind, ours.MemoryEmbeddingStore(namespace="m"))
-                return place
+                return meeting_places.setdefault(kind, ours.MemoryEmbeddingStore(namespace="m"))
             if kind not in meeting_places:
                 meeting_places[kind] = stack.enter_context(shared_stores.STORES[kind](tmp_path))
-            return ours.EmbeddingStoreFactory.create_backend(
+            store = ours.EmbeddingStoreFactory.create_backend(
                 kind, namespace="m", **meeting_places[kind].config)
+            probe = rows(0)
+            wait_until(lambda: store.batch_put(["0"], [probe.data_ptr()], [probe.nbytes]) == [True])
+            return store
 
         yield make
 
@@ -151,7 +153,6 @@ def make_store(tmp_path):
 @pytest.mark.parametrize("kind", ["file", "memory", "redis", "mooncake"])
 def test_their_controller_works_on_each_of_our_stores(their_controller, make_store, kind):
     store = make_store(kind)
-    wait_until(lambda: store.batch_put(["0"], [rows(0).data_ptr()], [rows(0).nbytes]) == [True])
     a, b = their_controller(store), their_controller(make_store(kind))
     a.put("1", rows(1))
     a.put("2", rows(2, 600))
