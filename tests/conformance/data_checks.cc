@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/conformance/checks.h"
@@ -132,7 +134,25 @@ void MixedBatchesAnswerEachItem(ConformanceRun& run) {
   for (const size_t size : sizes) {
     buffers.push_back(targets.emplace_back(std::vector<size_t>{size}).buffers()[0]);
   }
-  const auto gets = run.store().BatchGet(keys, buffers, {});
+  // What a store says of bytes while it is at work is so.
+  std::vector<uint64_t> told(keys.size());
+  const auto caller = std::this_thread::get_id();
+  const std::function<void(size_t, uint64_t)> received = [&](size_t index, uint64_t count) {
+    run.Expect(std::this_thread::get_id() == caller, "get {} is told on another thread", index);
+    if (!run.Expect(index < told.size() && count <= sizes[index], "get {}: {} bytes told", index,
+                    count)) {
+      return;
+    }
+    told[index] = count;
+    const Bytes& bytes = index == 6 ? bytes_b : bytes_a;
+    const Bytes content = targets[index].Content();
+    run.Expect(std::equal(content.begin(), content.begin() + static_cast<std::ptrdiff_t>(count),
+                          bytes.begin()),
+               "get {}: {} bytes told that are not there", index, count);
+  };
+  CallContext context;
+  context.received = &received;
+  const auto gets = run.store().BatchGet(keys, buffers, context);
   if (!run.Expect(gets.size() == 7, "{} results for 7 gets", gets.size())) return;
   const GetOutcome expected[] = {GetOutcome::kHit,       GetOutcome::kMiss,   GetOutcome::kHit,
                                  GetOutcome::kWrongSize, GetOutcome::kFailed, GetOutcome::kFailed,
