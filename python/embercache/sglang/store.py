@@ -79,10 +79,15 @@ class NativeEmbeddingStore(EmbeddingStore):
         **config: Any,
     ) -> None:
         options = {**(storage_config or {}), **config} or _config_from_environment(self.backend)
+        options = {**self._defaults(), **options}
         self.native = _core.open_store(self.backend, json.dumps(options))
         self.namespace = namespace
         self._timeout_s = timeout_s
         self._bytes: _core.ByteStore | None = None
+
+    @staticmethod
+    def _defaults() -> dict[str, Any]:
+        return {}
 
     def _byte_store(self) -> _core.ByteStore:
         # Not at once: our controller has a namespace of its own, and needs none here.
@@ -137,9 +142,15 @@ class MemoryEmbeddingStore(NativeEmbeddingStore):
 
 
 class MooncakeEmbeddingStore(NativeEmbeddingStore):
-    """The Mooncake store, where this build has it: InvalidError lists the backends that there are."""
+    """A cluster of Mooncake. Options: ``master_server_address``, ``protocol``, ...; its ``MOONCAKE_*``
+    variables. This Python has to have its package, unless ``python`` names another that has."""
 
     backend = "mooncake"
+
+    @staticmethod
+    def _defaults() -> dict[str, Any]:
+        # Its configuration file may name another too.
+        return {} if "MOONCAKE_CONFIG_PATH" in os.environ else {"python": sys.executable}
 
 
 class PluginEmbeddingStore(NativeEmbeddingStore):
