@@ -106,6 +106,11 @@ check-soak: program models-and-media ## a minute of mixed load on a server, whic
 check-status-page: program models-and-media ## the status page in headless Chromium, which has to be installed
 	scripts/check-status-page
 
+# Not a part of CI: schemathesis is not installed by scripts/bootstrap.
+.PHONY: check-openapi
+check-openapi: program models-and-media ## /openapi.json against a server, with schemathesis, which has to be installed
+	scripts/check-openapi
+
 # Not a part of CI: SGLANG_PYTHON has to have SGLang and torch (docs/python.md). In a network of their
 # own, since Mooncake's ports are open on all of a machine's.
 .PHONY: test-engines

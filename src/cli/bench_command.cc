@@ -6,6 +6,7 @@
 
 #include "src/base/units.h"
 #include "src/cli/commands.h"
+#include "src/cli/option_types.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/report.h"
 #include "src/cli/store_bench.h"
@@ -19,6 +20,8 @@ using Json = nlohmann::ordered_json;
 
 // More than this at once would measure how the machine swaps.
 constexpr uint64_t kMaxTotalBytes = uint64_t{1} << 30;
+constexpr Duration kLeastTime = std::chrono::milliseconds(1);
+constexpr Duration kMostTime = std::chrono::hours(1);
 
 struct BenchVerb : StoreVerb {
   std::vector<std::string> sizes = {"64KiB", "1MiB", "8MiB"};
@@ -44,10 +47,11 @@ Status CheckLoad(const BenchLoad& load) {
 Result<std::vector<BenchLoad>> LoadsOf(const BenchVerb& verb) {
   std::vector<BenchLoad> loads;
   for (const std::string& size : verb.sizes) {
-    EMBERCACHE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(size));
+    const Result<uint64_t> bytes = ParseBytes(size);
+    if (!bytes.ok()) return Status::Invalid("--sizes: " + bytes.status().message());
     for (const uint32_t batch : verb.batches) {
       for (const uint32_t threads : verb.threads) {
-        loads.push_back({bytes, batch, threads});
+        loads.push_back({*bytes, batch, threads});
         EMBERCACHE_RETURN_IF_ERROR(CheckLoad(loads.back()));
       }
     }
@@ -62,9 +66,10 @@ void PrintHead() {
 
 void PrintMeasure(const BenchMeasure& measure, double copy_gb_per_s) {
   const bool moves = measure.gb_per_s > 0;
-  fmt::print("{:<10} {:>10} {:>6} {:>8} {:>9} {:>10.3f} {:>10.3f} {:>8} {:>8}\n", measure.op,
+  fmt::print("{:<10} {:>10} {:>6} {:>8} {:>9} {:>10.3f} {:>10} {:>8} {:>8}\n", measure.op,
              FormatBytes(measure.load.bytes), measure.load.batch, measure.load.threads,
-             measure.calls, measure.p50_ms, measure.p99_ms,
+             measure.calls, measure.p50_ms,
+             measure.p99_ms ? fmt::format("{:.3f}", *measure.p99_ms) : "-",
              moves ? fmt::format("{:.2f}", measure.gb_per_s) : "-",
              moves ? fmt::format("{:.0f} %", 100 * measure.gb_per_s / copy_gb_per_s) : "-");
 }
@@ -79,7 +84,7 @@ Json JsonOf(const std::vector<BenchMeasure>& measures, std::string_view backend,
                     {"threads", measure.load.threads},
                     {"calls", measure.calls},
                     {"p50_ms", measure.p50_ms},
-                    {"p99_ms", measure.p99_ms},
+                    {"p99_ms", measure.p99_ms ? Json(*measure.p99_ms) : Json()},
                     {"gb_per_s", measure.gb_per_s}});
   }
   return {{"version", Version()},
@@ -129,7 +134,11 @@ int Bench(CLI::App& command, const BenchVerb& verb) {
   const auto loads = LoadsOf(verb);
   if (!loads.ok()) return Fail(loads.status(), kExitUsage);
   const auto time = ParseDuration(verb.time);
-  if (!time.ok()) return Fail(time.status(), kExitUsage);
+  if (!time.ok()) return Fail(Status::Invalid("--time: " + time.status().message()), kExitUsage);
+  if (*time < kLeastTime || *time > kMostTime) {
+    return Fail(Status::Invalid(fmt::format("--time {} has to be 1ms to 1h", Quoted(verb.time))),
+                kExitUsage);
+  }
   return Measure(*choice, verb, *loads, *time);
 }
 
@@ -148,8 +157,12 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
         ->configurable(false);
   };
   add("--sizes", verb->sizes, "Sizes of embeddings, multiples of 4KiB");
-  add("--batches", verb->batches, "Objects of a call")->check(CLI::Range(1U, 1024U));
-  add("--threads", verb->threads, "Threads that call at once")->check(CLI::Range(1U, 256U));
+  add("--batches", verb->batches, "Objects of a call")
+      ->type_name("N,…")
+      ->check(WholeNumber(1, 1024));
+  add("--threads", verb->threads, "Threads that call at once")
+      ->type_name("N,…")
+      ->check(WholeNumber(1, 256));
   command->add_option("--time", verb->time, "How long each line of the table is measured")
       ->capture_default_str()
       ->configurable(false);

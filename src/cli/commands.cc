@@ -13,6 +13,7 @@ void AddCommands(CLI::App& app, const std::vector<std::string>& arguments, int* 
   AddScrubCommand(app, exit_code);
   AddConformanceCommand(app, exit_code);
   AddBenchCommand(app, exit_code);
+  AddTopCommand(app, exit_code);
   AddCompletionCommand(app, exit_code);
   AddManCommand(app, exit_code);
   AddVersionCommand(app, exit_code);

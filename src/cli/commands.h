@@ -22,6 +22,7 @@ void AddVerifyCommand(CLI::App& app, int* exit_code);
 void AddScrubCommand(CLI::App& app, int* exit_code);
 void AddConformanceCommand(CLI::App& app, int* exit_code);
 void AddBenchCommand(CLI::App& app, int* exit_code);
+void AddTopCommand(CLI::App& app, int* exit_code);
 void AddCompletionCommand(CLI::App& app, int* exit_code);
 void AddManCommand(CLI::App& app, int* exit_code);
 

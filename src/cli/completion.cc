@@ -55,7 +55,7 @@ std::string BashScript(const std::vector<CommandView>& commands) {
 _embercache() {{
   local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} options=
   if ((COMP_CWORD == 1)); then
-    COMPREPLY=($(compgen -W '{} --help' -- "$cur"))
+    COMPREPLY=($(compgen -W '{} --help --version' -- "$cur"))
     return
   fi
   case ${{COMP_WORDS[1]}} in

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/cli/commands.h"
+#include "src/cli/option_types.h"
 #include "src/cli/probe_traits.h"
 #include "src/cli/report.h"
 #include "src/cli/store_verb.h"
@@ -19,6 +20,8 @@ namespace embercache {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMaxCheckTimeoutS = 86'400;
 
 struct ConformanceVerb : StoreVerb {
   uint32_t check_timeout_s = 300;
@@ -135,10 +138,8 @@ void AddConformanceCommand(CLI::App& app, int* exit_code) {
       "conformance", "Check that a store, a plugin above all, does what EmberCache relies on");
   const auto verb = std::make_shared<ConformanceVerb>();
   AddStoreVerbFlags(*command, verb.get());
-  command
-      ->add_option("--check-timeout-s", verb->check_timeout_s,
-                   "A check that takes longer has failed, and ends the run")
-      ->check(CLI::PositiveNumber)
+  AddNumber(*command, "--check-timeout-s", verb->check_timeout_s,
+            "A check that takes longer has failed, and ends the run", 1, kMaxCheckTimeoutS)
       ->capture_default_str()
       ->configurable(false);
   SetExamples(*command, {"embercache conformance --file-store-dir store",

@@ -10,7 +10,7 @@ OptionView Describe(const CLI::Option& option) {
   OptionView view;
   for (const std::string& name : option.get_snames()) view.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) view.names.push_back("--" + name);
-  view.takes_value = option.get_type_size() != 0;
+  view.takes_value = option.get_expected_max() != 0;
   // Without the checks that CLI11 appends.
   if (view.takes_value) {
     view.value = option.get_type_name();

@@ -16,6 +16,7 @@
 #include "src/cli/progress_line.h"
 #include "src/cli/report.h"
 #include "src/cli/serve_flags.h"
+#include "src/cli/store_verb.h"
 #include "src/cli/tensor_file.h"
 
 namespace embercache {
@@ -174,11 +175,12 @@ int Encode(CLI::App& command, EncodeVerb& verb) {
     run.progress.Show(stage, done, total);
   };
   const auto server = EncodeServer::InProcess(*std::move(options));
-  const Status loaded = server->Load();
+  if (!server.ok()) return Fail(server.status(), OpenExitCode(server.status()));
+  const Status loaded = (*server)->Load();
   run.progress.Clear();
   if (!loaded.ok()) return Fail(loaded, kExitFailed);
-  const int exit_code = EncodeAll(run, *server);
-  const Status stopped = server->Stop(SteadyClock().Now() + kPublishTime);
+  const int exit_code = EncodeAll(run, **server);
+  const Status stopped = (*server)->Stop(SteadyClock().Now() + kPublishTime);
   if (stopped.ok()) return exit_code;
   Fail(stopped, kExitFailed);
   std::fflush(stdout);

@@ -32,6 +32,13 @@ double Percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
 
+std::string WorstCase(const BenchMeasure& measure) {
+  if (measure.p99_ms)
+    return fmt::format("in the worst of a hundred cases {:.2f} ms", *measure.p99_ms);
+  return fmt::format("of which {} calls tell the middle alone: a longer --time tells the worst too",
+                     measure.calls);
+}
+
 }  // namespace
 
 std::vector<std::string> ExplainBench(const std::vector<BenchMeasure>& measures,
@@ -47,9 +54,9 @@ std::vector<std::string> ExplainBench(const std::vector<BenchMeasure>& measures,
   const std::string size = FormatBytes(load.bytes * load.batch);
   std::vector<std::string> text;
   text.push_back(fmt::format(
-      "A get of {} from {} takes {:.2f} ms, in the worst of a hundred cases {:.2f} ms. That is "
-      "{:.2f} GB/s, {:.0f} % of what copying the same bytes in memory reaches here ({:.2f} GB/s).",
-      size, backend, get->p50_ms, get->p99_ms, get->gb_per_s,
+      "A get of {} from {} takes {:.2f} ms, {}. That is {:.2f} GB/s, {:.0f} % of what copying the "
+      "same bytes in memory reaches here ({:.2f} GB/s).",
+      size, backend, get->p50_ms, WorstCase(*get), get->gb_per_s,
       Percent(get->gb_per_s, copy->gb_per_s), copy->gb_per_s));
   text.push_back(fmt::format(
       "The cache above it checks every byte and gives them in {:.2f} ms ({:.2f} GB/s): an item "
@@ -62,7 +69,7 @@ std::vector<std::string> ExplainBench(const std::vector<BenchMeasure>& measures,
   const BenchMeasure* slowest = nullptr;
   const BenchMeasure* fastest = get;
   for (const BenchMeasure& measure : measures) {
-    const bool fetches = measure.op == "cache get";
+    const bool fetches = measure.op == "cache get" && measure.p99_ms;
     if (fetches && (!slowest || measure.p99_ms > slowest->p99_ms)) slowest = &measure;
     if (measure.op == "get" && measure.gb_per_s > fastest->gb_per_s) fastest = &measure;
   }
@@ -71,11 +78,11 @@ std::vector<std::string> ExplainBench(const std::vector<BenchMeasure>& measures,
                                fastest->load.batch, fastest->load.threads, fastest->gb_per_s));
   }
   constexpr double kDefaultLookupTimeoutMs = 500;
-  if (slowest->p99_ms > kDefaultLookupTimeoutMs) {
+  if (slowest && slowest->p99_ms > kDefaultLookupTimeoutMs) {
     text.push_back(fmt::format(
         "Some look-ups take longer ({:.0f} ms) than a request waits for the store by default "
         "(--lookup-timeout-ms 500): under such load they would be misses.",
-        slowest->p99_ms));
+        *slowest->p99_ms));
   }
   return text;
 }

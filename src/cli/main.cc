@@ -7,6 +7,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/exit_code.h"
+#include "src/server/version.h"
 
 namespace {
 
@@ -22,6 +23,8 @@ bool IsUnknownCommand(const CLI::App& app, const std::string& word) {
 int main(int argc, char** argv) {
   CLI::App app("A shared cache for the embeddings of multimodal encoders", "embercache");
   app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("embercache {}", embercache::Version()),
+                       "Print the version and exit");
   int exit_code = embercache::kExitFine;
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
   embercache::AddCommands(app, arguments, &exit_code);
@@ -31,7 +34,7 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help
+  } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "embercache: {}\n", error.what());

@@ -94,6 +94,12 @@ Result<std::vector<std::string>> OutputPaths(const std::vector<MediaFile>& files
                     files.size()));
   }
   if (is_file) return std::vector<std::string>{output};
+  if (fs::path(output).has_extension() && !fs::is_directory(output, error)) {
+    return Status::Invalid(fmt::format(
+        "--output '{}' is named like a file that is neither .safetensors nor .npy; a new folder of "
+        "that name is '{}/'",
+        output, output));
+  }
   std::vector<std::string> paths;
   std::map<std::string, std::string> taken;
   for (const MediaFile& file : files) {

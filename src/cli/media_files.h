@@ -20,7 +20,8 @@ Result<std::vector<MediaFile>> FindMediaFiles(const std::vector<std::string>& wo
 
 // Where the embedding of each file goes: `output` itself for one file when it ends in .safetensors
 // or .npy, else `output` is a folder, and each is its name with `extension` appended. Invalid when
-// two would be one, or one file is to hold several.
+// two would be one, one file is to hold several, or `output` is named like another kind of file:
+// one with an extension, that is no folder yet and does not end in '/'.
 Result<std::vector<std::string>> OutputPaths(const std::vector<MediaFile>& files,
                                              const std::string& output,
                                              const std::string& extension);

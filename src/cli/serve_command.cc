@@ -9,13 +9,15 @@
 #include "src/cli/report.h"
 #include "src/cli/serve_flags.h"
 #include "src/cli/signal_thread.h"
+#include "src/cli/store_verb.h"
 #include "src/server/version.h"
 
 namespace embercache {
 namespace {
 
-// Requests that run, and publications, get so long after SIGTERM.
-constexpr Duration kGraceTime = std::chrono::seconds(30);
+// Requests that run, and publications, get so long after SIGTERM: what supervisors give by default,
+// 30 s, less what cutting the rest may take.
+constexpr Duration kGraceTime = std::chrono::seconds(28);
 
 void RaiseDescriptorLimit() {
   rlimit limit;
@@ -77,7 +79,7 @@ int Serve(const ServeFlags& flags, CLI::App& command, const std::vector<std::str
     progress.Show(stage, done, total);
   };
   const auto server = EncodeServer::Listen(*std::move(options));
-  if (!server.ok()) return Fail(server.status(), kExitFailed);
+  if (!server.ok()) return Fail(server.status(), OpenExitCode(server.status()));
   const std::string url = fmt::format("http://{}:{}", UrlHost(flags.host), (*server)->port());
   fmt::print("EmberCache {} listens on {}\n", Version(), url);
   std::fflush(stdout);

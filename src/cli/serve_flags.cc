@@ -4,18 +4,55 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
+#include "src/cli/option_types.h"
 #include "src/memory/memory_limit.h"
+#include "src/server/http_server.h"
 #include "src/server/origin_check.h"
 
 namespace embercache {
 namespace {
 
-// "NAME=DIR", or "DIR" whose name is the folder's.
-ModelSource ParseModel(const std::string& text) {
+// More than any of them makes sense for: who says more has missed a unit or a key.
+constexpr double kMaxSizeGb = 1e5;
+constexpr uint64_t kMaxTimeoutMs = 86'400'000;
+constexpr uint64_t kMaxItems = 100'000;
+constexpr uint64_t kMaxBodyMb = 4000;
+constexpr uint64_t kMaxPixels = 4'000'000'000;
+
+// The name by which requests know a model that was given none.
+std::string FolderName(const std::string& dir) {
+  std::error_code error;
+  const auto path = std::filesystem::canonical(dir, error);
+  return (error ? std::filesystem::path(dir) : path).filename().string();
+}
+
+// "NAME=DIR", or "DIR".
+Result<ModelSource> ParseModel(const std::string& text) {
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || text.find('/') < equals) return {"", text};
-  return {text.substr(0, equals), text.substr(equals + 1)};
+  const bool is_named = equals != std::string::npos && equals < text.find('/');
+  const ModelSource source = is_named ? ModelSource{text.substr(0, equals), text.substr(equals + 1)}
+                                      : ModelSource{"", text};
+  if (source.dir.empty() || (is_named && source.name.empty())) {
+    return Status::Invalid(fmt::format("--model {} has to be DIR or NAME=DIR", Quoted(text)));
+  }
+  return source;
+}
+
+Result<std::vector<ModelSource>> ParseModels(const std::vector<std::string>& texts) {
+  if (texts.empty()) return Status::Invalid("--model is required");
+  std::vector<ModelSource> models;
+  std::set<std::string> names;
+  for (const std::string& text : texts) {
+    EMBERCACHE_ASSIGN_OR_RETURN(ModelSource model, ParseModel(text));
+    const std::string name = model.name.empty() ? FolderName(model.dir) : model.name;
+    if (!names.insert(name).second) {
+      return Status::Invalid(fmt::format("two models are named '{}'; use --model NAME=DIR", name));
+    }
+    models.push_back(std::move(model));
+  }
+  return models;
 }
 
 Status FillStore(const ServeFlags& flags, EncodeServerOptions* options) {
@@ -41,7 +78,8 @@ void AddNodeFlags(CLI::App& command, ServeFlags* flags) {
       ->type_name("FILE");
   command.add_option("--model", flags->models, "Model folder; repeat for several")
       ->type_name("[NAME=]DIR")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->default_str("");
   command.add_flag("--enable-mm-global-cache", flags->enable_global_cache,
                    "Share embeddings with other nodes through a store");
   AddStoreFlags(command, &flags->store);
@@ -49,21 +87,19 @@ void AddNodeFlags(CLI::App& command, ServeFlags* flags) {
       .add_option("--mm-global-cache-size-gb", flags->size_gb,
                   "Host cache in GB of 10^9 bytes; 0: none (the smaller of 4 and a quarter of "
                   "the memory)")
-      ->type_name("N")
-      ->check(CLI::Range(0.0, 1e6));
+      ->type_name(kNumberType)
+      ->check(DecimalNumber(0, kMaxSizeGb));
   command.add_option("--namespace", flags->tenant_salt,
                      "Keeps embeddings apart from those of other namespaces");
-  command.add_option("--epoch", flags->epoch, "A new one makes all older embeddings unreachable");
-  command.add_option("--lookup-timeout-ms", flags->lookup_timeout_ms,
-                     "The longest that a request waits for the store");
-  command.add_option("--max-pixels", flags->max_pixels, "Pixels of an image")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--max-batch-size", flags->max_batch_size,
-                  "Items of one shape that go into one forward pass")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--max-batch-wait-ms", flags->max_batch_wait_ms,
-                     "How long a pass waits for more of them");
+  AddNumber(command, "--epoch", flags->epoch, "A new one makes all older embeddings unreachable", 0,
+            UINT64_MAX);
+  AddNumber(command, "--lookup-timeout-ms", flags->lookup_timeout_ms,
+            "The longest that a request waits for the store", 0, kMaxTimeoutMs);
+  AddNumber(command, "--max-pixels", flags->max_pixels, "Pixels of an image", 1, kMaxPixels);
+  AddNumber(command, "--max-batch-size", flags->max_batch_size,
+            "Items of one shape that go into one forward pass", 1, kMaxItems);
+  AddNumber(command, "--max-batch-wait-ms", flags->max_batch_wait_ms,
+            "How long a pass waits for more of them", 0, kMaxTimeoutMs);
   command.add_option("--log-level", flags->log_level, "debug, info, warning or error");
   command.add_option("--log-format", flags->log_format, "text or json");
 }
@@ -71,19 +107,15 @@ void AddNodeFlags(CLI::App& command, ServeFlags* flags) {
 void AddServeFlags(CLI::App& command, ServeFlags* flags) {
   AddNodeFlags(command, flags);
   command.add_option("--host", flags->host, "Address to listen on");
-  command.add_option("--port", flags->port, "Port to listen on; 0: any that is free");
-  command
-      .add_option("--request-timeout-ms", flags->request_timeout_ms,
-                  "The longest that a request takes")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--queue-items", flags->queue_items,
-                  "Items admitted and not answered; beyond, requests get 503")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--max-items", flags->max_items, "Items of a request")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--max-body-mb", flags->max_body_mb, "Body of a request, in 10^6 bytes")
-      ->check(CLI::Range(1U, 4000U));
+  AddNumber(command, "--port", flags->port, "Port to listen on; 0: any that is free", 0,
+            UINT16_MAX);
+  AddNumber(command, "--request-timeout-ms", flags->request_timeout_ms,
+            "The longest that a request takes", 1, kMaxTimeoutMs);
+  AddNumber(command, "--queue-items", flags->queue_items,
+            "Items admitted and not answered; beyond, requests get 503", 1, kMaxItems);
+  AddNumber(command, "--max-items", flags->max_items, "Items of a request", 1, kMaxItems);
+  AddNumber(command, "--max-body-mb", flags->max_body_mb, "Body of a request, in 10^6 bytes", 1,
+            kMaxBodyMb);
   command.add_option("--media-root", flags->media_root, "Folder that path items may name (none)")
       ->type_name("DIR");
   command.add_flag("--insecure", flags->insecure,
@@ -91,9 +123,13 @@ void AddServeFlags(CLI::App& command, ServeFlags* flags) {
 }
 
 Result<EncodeServerOptions> ServerOptionsFrom(const ServeFlags& flags) {
-  if (flags.models.empty()) return Status::Invalid("--model is required");
   EncodeServerOptions options;
-  for (const std::string& model : flags.models) options.models.push_back(ParseModel(model));
+  EMBERCACHE_ASSIGN_OR_RETURN(options.models, ParseModels(flags.models));
+  if (!IsListenAddress(flags.host)) {
+    return Status::Invalid(
+        fmt::format("--host {} has to be localhost or an IP address, such as 127.0.0.1 or ::1",
+                    Quoted(flags.host)));
+  }
   if (!flags.insecure && !IsLoopbackHost(flags.host)) {
     return Status::Invalid(fmt::format(
         "--host '{}' can be reached by others, and there is no access control; say --insecure if "

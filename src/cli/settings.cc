@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <map>
-#include <set>
-#include <sstream>
 #include <string_view>
+
+#include "src/cli/option_types.h"
+#include "src/cli/settings_file.h"
 
 namespace embercache {
 namespace {
@@ -50,56 +50,21 @@ Status Fill(CLI::Option& option, const Values& values, const std::string& where)
     for (const std::string& value : values) option.add_result(value);
     option.run_callback();
   } catch (const CLI::Error& error) {
-    return Status::Invalid(fmt::format("{}: {}", where, error.what()));
+    std::string why = error.what();
+    const std::string flag = option.get_name() + ": ";
+    if (why.starts_with(flag)) why.erase(0, flag.size());
+    return Status::Invalid(fmt::format("{}: {}", where, why));
   }
   return Status::Ok();
 }
 
-Result<std::string> ScalarText(const toml::node& node) {
-  if (const auto* text = node.as_string()) return text->get();
-  if (const auto* number = node.as_integer()) return std::to_string(number->get());
-  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
-  if (const auto* flag = node.as_boolean()) return std::string(flag->get() ? "true" : "false");
-  return Status::Invalid("has to be a string, a number or a boolean");
-}
-
-// A table becomes the text of a JSON object, which is what options that take one want.
-Result<Values> ValuesOf(const toml::node& node) {
-  Values values;
-  if (const toml::table* table = node.as_table()) {
-    std::ostringstream json;
-    json << toml::json_formatter(*table);
-    values.push_back(json.str());
-  } else if (const toml::array* array = node.as_array()) {
-    for (const toml::node& element : *array) {
-      EMBERCACHE_ASSIGN_OR_RETURN(std::string text, ScalarText(element));
-      values.push_back(std::move(text));
-    }
-  } else {
-    EMBERCACHE_ASSIGN_OR_RETURN(std::string text, ScalarText(node));
-    values.push_back(std::move(text));
-  }
-  return values;
-}
-
-Result<std::map<std::string, Values>> ReadFile(const std::string& path) {
-  std::map<std::string, Values> entries;
-  try {
-    const toml::table table = toml::parse_file(path);
-    for (const auto& [key, node] : table) {
-      const std::string name(key.str());
-      Result<Values> values = ValuesOf(node);
-      if (!values.ok()) {
-        return Status::Invalid(
-            fmt::format("{}: key '{}' {}", path, name, values.status().message()));
-      }
-      entries.emplace(name, *std::move(values));
-    }
-  } catch (const toml::parse_error& error) {
-    return Status::Invalid(
-        fmt::format("{} line {}: {}", path, error.source().begin.line, error.description()));
-  }
-  return entries;
+// "true" or "false"; empty for what says neither.
+std::string Truth(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (text == "true" || text == "1" || text == "yes" || text == "on") return "true";
+  if (text == "false" || text == "0" || text == "no" || text == "off") return "false";
+  return {};
 }
 
 Status FillFromEnvironment(CLI::Option& option, std::string* origin) {
@@ -107,7 +72,19 @@ Status FillFromEnvironment(CLI::Option& option, std::string* origin) {
   const char* const value = std::getenv(variable.c_str());
   if (value == nullptr || *value == '\0') return Status::Ok();
   *origin = "environment";
-  return Fill(option, {value}, variable);
+  if (KindOf(option) != OptionKind::kSwitch) return Fill(option, {value}, variable);
+  const std::string truth = Truth(value);
+  if (!truth.empty()) return Fill(option, {truth}, variable);
+  return Status::Invalid(fmt::format("{}: {} is neither true nor false", variable, Quoted(value)));
+}
+
+Result<std::map<std::string, FileSetting>> ReadFile(const CLI::Option& config,
+                                                    const std::vector<CLI::Option*>& options,
+                                                    const std::set<std::string>& others) {
+  if (config.count() == 0) return std::map<std::string, FileSetting>();
+  std::map<std::string, OptionKind> kinds;
+  for (const CLI::Option* option : options) kinds[NameOf(*option)] = KindOf(*option);
+  return ReadSettingsFile(config.as<std::string>(), kinds, others);
 }
 
 }  // namespace
@@ -127,28 +104,19 @@ Result<std::vector<Setting>> ResolveSettings(CLI::App& command,
     origin = option->count() > 0 ? "flag" : "default";
     if (option->count() == 0) EMBERCACHE_RETURN_IF_ERROR(FillFromEnvironment(*option, &origin));
   }
-  std::map<std::string, Values> file;
-  const CLI::Option* const config = command.get_option(kConfigOption);
-  if (config->count() > 0) {
-    EMBERCACHE_ASSIGN_OR_RETURN(file, ReadFile(config->as<std::string>()));
-  }
+  EMBERCACHE_ASSIGN_OR_RETURN(const auto file,
+                              ReadFile(*command.get_option(kConfigOption), options, others));
   std::vector<Setting> settings;
   for (CLI::Option* option : options) {
     const std::string name = NameOf(*option);
-    const auto entry = file.extract(name);
-    if (!entry.empty() && option->count() == 0) {
+    const auto entry = file.find(name);
+    if (entry != file.end() && option->count() == 0) {
       origins[name] = "file";
-      EMBERCACHE_RETURN_IF_ERROR(
-          Fill(*option, entry.mapped(), fmt::format("{}: key '{}'", config->results()[0], name)));
+      EMBERCACHE_RETURN_IF_ERROR(Fill(*option, entry->second.values, entry->second.where));
     }
     const Values values =
         option->count() > 0 ? option->results() : Values{option->get_default_str()};
     settings.push_back({name, values, origins[name]});
-  }
-  std::erase_if(file, [&](const auto& entry) { return others.contains(entry.first); });
-  if (!file.empty()) {
-    return Status::Invalid(fmt::format("{}: unknown key '{}'; keys are the flags' names, with '_'",
-                                       config->results()[0], file.begin()->first));
   }
   return settings;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,12 +34,12 @@ struct BenchMeasure {
   BenchLoad load;
   uint64_t calls = 0;
   double p50_ms = 0;
-  double p99_ms = 0;
-  double gb_per_s = 0;  // of 10^9 bytes, all threads together; 0 for host hits
+  std::optional<double> p99_ms;  // of 100 calls or more
+  double gb_per_s = 0;           // of 10^9 bytes, all threads together; 0 for host hits
 };
 
-// Measures all five for `time` each. What it puts it removes. Fails when the store does not keep or
-// give back what was put.
+// Measures all five for `time` each, and for a few calls at least. What it puts it removes. Fails
+// when the store does not keep or give back what was put.
 Result<std::vector<BenchMeasure>> MeasureStore(const std::shared_ptr<EmbeddingStore>& store,
                                                const BenchLoad& load, Duration time);
 

@@ -2,21 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+
+#include "src/cli/option_types.h"
+#include "src/cli/text_file.h"
 
 namespace embercache {
 namespace {
 
 Result<std::string> ReadConfig(const std::string& text) {
-  if (text.starts_with('{')) return text;
-  std::ifstream file(text);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (file) return content.str();
-  return Status::Invalid(fmt::format(
-      "--mm-global-cache-config '{}' is neither a JSON object nor a file that can be read", text));
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin != std::string::npos && text[begin] == '{') return text;
+  Result<std::string> content = ReadTextFile(text);
+  if (content.ok()) return content;
+  return Status::Invalid(
+      fmt::format("--mm-global-cache-config has to be a JSON object or a file with one: {}",
+                  content.status().message()));
 }
 
 }  // namespace
@@ -27,7 +28,7 @@ void AddStoreFlags(CLI::App& command, StoreFlags* flags) {
   command
       .add_option("--mm-global-cache-config", flags->config,
                   "Options of the store: a JSON object, or a file with one")
-      ->type_name("JSON|FILE");
+      ->type_name(kObjectType);
   command
       .add_option("--file-store-dir", flags->file_store_dir,
                   "Folder of the file store; short for --mm-global-cache-config '{\"dir\":…}'")

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "embercache/digest.h"
 #include "embercache/key.h"
 #include "src/base/log.h"
@@ -14,6 +16,20 @@ namespace {
 // How long a remote store has to answer for the first time.
 constexpr Duration kStartTime = std::chrono::seconds(5);
 constexpr Duration kCallTime = std::chrono::seconds(60);
+
+// A file store makes its folder, which is no help to one who looks into a store and has mistyped
+// its name.
+Status CheckIsThere(const StoreChoice& choice) {
+  if (choice.backend != "file") return Status::Ok();
+  const auto config = nlohmann::json::parse(choice.config_json, nullptr, false);
+  if (!config.is_object() || !config.contains("dir") || !config["dir"].is_string()) {
+    return Status::Ok();  // opening it says what is wrong
+  }
+  std::error_code error;
+  const auto dir = config["dir"].get<std::string>();
+  if (dir.empty() || std::filesystem::exists(dir, error)) return Status::Ok();
+  return Status::NotFound(fmt::format("there is no store folder '{}'", dir));
+}
 
 }  // namespace
 
@@ -51,6 +67,8 @@ int WithStore(CLI::App& command, const StoreVerb& verb,
               const std::function<int(EmbeddingStore&)>& run) {
   const auto choice = ChooseStore(command, verb);
   if (!choice.ok()) return Fail(choice.status(), kExitUsage);
+  const Status there = CheckIsThere(*choice);
+  if (!there.ok()) return Fail(there, ExitCodeOf(there));
   const auto store = OpenUp(*choice);
   if (!store.ok()) return Fail(store.status(), OpenExitCode(store.status()));
   const int exit_code = run(**store);

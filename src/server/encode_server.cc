@@ -4,6 +4,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include "embercache/controller.h"
@@ -74,9 +75,9 @@ struct EncodeServer::Impl {
         workers("work", std::max<size_t>(2, Cores() / 2)),
         routes(metrics.get(), &background, &limits, IsLoopbackHost(options.host)) {}
 
+  Status Open();
   Result<std::shared_ptr<const ServedModel>> LoadModel(const ModelSource& source) const;
   Status LoadModels();
-  Status OpenStore();
   Status MakeController();
   void OpenRoutes();
   HttpResponse MetricsAnswer() const;
@@ -102,6 +103,23 @@ struct EncodeServer::Impl {
   const TimePoint started = SteadyClock().Now();
   bool stopped = false;
 };
+
+// What is quick, and shows most mistakes. A remote store starts in the background from here on.
+Status EncodeServer::Impl::Open() {
+  for (const ModelSource& source : options.models) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(source.dir, error)) {
+      return Status::NotFound(fmt::format("--model '{}' is not a folder", source.dir));
+    }
+  }
+  if (!options.media_root.empty()) {
+    EMBERCACHE_ASSIGN_OR_RETURN(media_root, MediaRoot::Open(options.media_root));
+  }
+  if (options.enable_global_cache) {
+    EMBERCACHE_ASSIGN_OR_RETURN(store, OpenStore(options.store));
+  }
+  return Status::Ok();
+}
 
 Result<std::shared_ptr<const ServedModel>> EncodeServer::Impl::LoadModel(
     const ModelSource& source) const {
@@ -135,20 +153,8 @@ Result<std::shared_ptr<const ServedModel>> EncodeServer::Impl::LoadModel(
 Status EncodeServer::Impl::LoadModels() {
   for (const ModelSource& source : options.models) {
     EMBERCACHE_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, LoadModel(source));
-    for (const auto& other : models) {
-      if (other->name == model->name) {
-        return Status::Invalid(
-            fmt::format("two models are named '{}'; use --model NAME=DIR", model->name));
-      }
-    }
     models.push_back(std::move(model));
   }
-  return Status::Ok();
-}
-
-Status EncodeServer::Impl::OpenStore() {
-  if (!options.enable_global_cache) return Status::Ok();
-  EMBERCACHE_ASSIGN_OR_RETURN(store, embercache::OpenStore(options.store));
   return Status::Ok();
 }
 
@@ -251,13 +257,15 @@ uint16_t EncodeServer::port() const {
 
 Result<std::unique_ptr<EncodeServer>> EncodeServer::Listen(EncodeServerOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
+  EMBERCACHE_RETURN_IF_ERROR(impl->Open());
   EMBERCACHE_ASSIGN_OR_RETURN(impl->http,
                               HttpServer::Start(HttpOptions(impl->options), &impl->routes));
   return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
 }
 
-std::unique_ptr<EncodeServer> EncodeServer::InProcess(EncodeServerOptions options) {
+Result<std::unique_ptr<EncodeServer>> EncodeServer::InProcess(EncodeServerOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
+  EMBERCACHE_RETURN_IF_ERROR(impl->Open());
   return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
 }
 
@@ -267,12 +275,7 @@ void EncodeServer::Handle(std::shared_ptr<HttpExchange> exchange) {
 
 Status EncodeServer::Load() {
   Impl& impl = *impl_;
-  if (!impl.options.media_root.empty()) {
-    EMBERCACHE_ASSIGN_OR_RETURN(impl.media_root, MediaRoot::Open(impl.options.media_root));
-  }
   impl.timer = std::make_shared<ThreadTimer>();
-  // The store first: a remote one starts in the background while models load.
-  EMBERCACHE_RETURN_IF_ERROR(impl.OpenStore());
   EMBERCACHE_RETURN_IF_ERROR(impl.LoadModels());
   EMBERCACHE_RETURN_IF_ERROR(impl.MakeController());
   MakeKnownSeries(*impl.metrics, impl.controller->Stats());

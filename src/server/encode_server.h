@@ -15,6 +15,7 @@
 
 namespace embercache {
 
+// Names differ, also those of folders.
 struct ModelSource {
   std::string name;  // in requests; empty: the folder's
   std::string dir;
@@ -43,10 +44,12 @@ struct EncodeServerOptions {
 // /health, and others learn that it is starting, while models load.
 class EncodeServer {
  public:
-  // Binds the address, and answers there from now on.
+  // Opens what the options name, then binds the address and answers there from now on. Invalid: an
+  // option is wrong. Others: a local store, a model's or the media folder, or the address cannot be
+  // had. A remote store that is down is no error.
   static Result<std::unique_ptr<EncodeServer>> Listen(EncodeServerOptions options);
-  // Without an address: requests come by Handle.
-  static std::unique_ptr<EncodeServer> InProcess(EncodeServerOptions options);
+  // The same without an address: requests come by Handle.
+  static Result<std::unique_ptr<EncodeServer>> InProcess(EncodeServerOptions options);
   // Stop(now).
   ~EncodeServer();
 
@@ -56,8 +59,8 @@ class EncodeServer {
   // A POST /v1/encode, as one that came over the network. REQUIRES: loaded. Thread-safe.
   void Handle(std::shared_ptr<HttpExchange> exchange);
 
-  // Loads the models, opens the store, makes the host cache; then /ready says so. Fails when the
-  // server cannot serve: a model or a local store that cannot be had.
+  // Loads the models, makes the host cache; then /ready says so. Fails when the server cannot
+  // serve.
   Status Load();
 
   // For requests that come from now on. Thread-safe.

@@ -32,7 +32,17 @@ constexpr size_t kMaxRefusals = 64;
 // For sessions that were cut, and for accept when descriptors ran out.
 constexpr Duration kShortWait = std::chrono::milliseconds(50);
 
+asio::ip::address AddressOf(const std::string& host, error_code& error) {
+  return asio::ip::make_address(host == "localhost" ? std::string("127.0.0.1") : host, error);
+}
+
 }  // namespace
+
+bool IsListenAddress(const std::string& host) {
+  error_code error;
+  (void)AddressOf(host, error);
+  return !error;
+}
 
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   explicit Impl(const HttpServerOptions& options, HttpHandler* handler)
@@ -62,8 +72,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
 Status HttpServer::Impl::Bind() {
   const HttpServerOptions& options = context->options;
   error_code error;
-  const asio::ip::address address = asio::ip::make_address(
-      options.host == "localhost" ? std::string("127.0.0.1") : options.host, error);
+  const asio::ip::address address = AddressOf(options.host, error);
   if (error) {
     return Status::Invalid(fmt::format("--host '{}' is not an IP address", options.host));
   }

@@ -58,6 +58,9 @@ struct HttpServerOptions {
   Duration slow_grace = std::chrono::seconds(10);
 };
 
+// True for localhost and for IP addresses.
+bool IsListenAddress(const std::string& host);
+
 // HTTP/1.1 over TCP: connections, heads, bodies, timeouts, answers sent from where they lie.
 // Thread-safe.
 class HttpServer {

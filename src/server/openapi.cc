@@ -23,7 +23,15 @@ const std::string_view kOpenApi = R"json({
         "requestBody": {
           "required": true,
           "content": {
-            "application/json": {"schema": {"$ref": "#/components/schemas/EncodeRequest"}},
+            "application/json": {
+              "schema": {"$ref": "#/components/schemas/EncodeRequest"},
+              "examples": {
+                "pixel": {
+                  "summary": "A picture of one pixel",
+                  "value": {"items": [{"type": "image", "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP438AAAAQBAYDFKhhdAAAAAElFTkSuQmCC"}]}
+                }
+              }
+            },
             "multipart/form-data": {"schema": {"$ref": "#/components/schemas/EncodeForm"}}
           }
         },
@@ -43,6 +51,7 @@ const std::string_view kOpenApi = R"json({
           "415": {"$ref": "#/components/responses/Failed"},
           "431": {"$ref": "#/components/responses/Failed"},
           "500": {"$ref": "#/components/responses/Failed"},
+          "501": {"$ref": "#/components/responses/Failed"},
           "503": {"$ref": "#/components/responses/Overloaded"},
           "504": {"$ref": "#/components/responses/Failed"}
         }
@@ -204,7 +213,7 @@ const std::string_view kOpenApi = R"json({
         "oneOf": [{"required": ["data"]}, {"required": ["url"]}, {"required": ["path"]}],
         "properties": {
           "type": {"const": "image"},
-          "data": {"type": "string", "contentEncoding": "base64"},
+          "data": {"type": "string", "contentEncoding": "base64", "minLength": 1},
           "url": {"type": "string", "pattern": "^data:[^,]*;base64,"},
           "path": {"type": "string", "description": "A file inside the server's media root"},
           "sha256": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"},

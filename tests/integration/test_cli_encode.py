@@ -118,6 +118,7 @@ def test_many_files_come_in_their_order(encode, tmp_path):
         (("photos/a.png", "photos/../photos/a.png", "-o", "out"), 2, "both be written"),
         (("photos/a.png", "-o", "a.png/x.npy", "--format", "tiff"), 2, "tiff"),
         (("photos/a.png", "--file-store-dir", "s", "--mm-global-cache-backend", "redis"), 2, "redis"),
+        (("photos/a.png", "-o", "x.txt"), 2, "x.txt/"),
         ((), 2, "FILE"),
     ],
 )

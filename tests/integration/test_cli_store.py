@@ -124,8 +124,16 @@ def test_wrong_usage_ends_with_2_and_names_what_is_wrong(arguments, words, tmp_p
 
 def test_a_folder_that_cannot_be_made_ends_with_1(tmp_path):
     (tmp_path / "file").write_text("")
-    done = run("ls", "--file-store-dir", tmp_path / "file/store", exit_code=1)
+    done = run("bench", "--file-store-dir", tmp_path / "file/store", exit_code=1)
     assert str(tmp_path) in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("ls",), ("verify",), ("scrub",), ("stat", "x"), ("get", "x", "-o", "x.npy")])
+def test_a_store_that_is_looked_into_is_not_made(tmp_path, command):
+    for store in (("--file-store-dir", "stoer"), ("--mm-global-cache-config", '{"dir":"stoer"}')):
+        done = run(*command, *store, exit_code=3, cwd=tmp_path)
+        assert "no store folder 'stoer'" in done.stderr and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_is_down_ends_with_1():

@@ -75,8 +75,89 @@ def test_what_is_wrong_in_the_file_is_named(file, text, parts):
     assert all(part in message for part in parts)
 
 
-def test_a_file_that_is_missing_is_named():
-    assert "/nowhere/x.toml" in config("--config", "/nowhere/x.toml")
+@pytest.mark.parametrize(
+    "line, value, right",
+    [
+        ("model = [1]", "[ 1 ]", "a string, or an array of strings"),
+        ("model = []", "[]", "a string, or an array of strings"),
+        ("model = true", "true", "a string, or an array of strings"),
+        ('enable_mm_global_cache = "yes"', "yes", "true or false"),
+        ("insecure = 1", "1", "true or false"),
+        ('max_items = "5"', "5", "a number, without quotes"),
+        ("max_items = true", "true", "a number, without quotes"),
+        ("port = [1]", "[ 1 ]", "a number, without quotes"),
+        ("host = 127", "127", "a string, in quotes"),
+        ('host = ["::1"]', "::1", "a string, in quotes"),
+        ("namespace = {a = 1}", "a = 1", "a string, in quotes"),
+        ("mm_global_cache_config = [1]", "[ 1 ]", "a table, or a string"),
+        ('config = "other.toml"', "", "cannot name another"),
+        ("max_items = 0", "0", "from 1 to 100000"),
+        ("max_items = 1.5", "1.5", "a whole number from 1 to 100000"),
+        ("port = 99999", "99999", "from 0 to 65535"),
+        ("mm_global_cache_size_gb = nan", "nan", "from 0 to 100000"),
+        ("mm_global_cache_size_gb = inf", "inf", "from 0 to 100000"),
+        ("max_pixels = 9000000000000000000", "9000000000000000000", "from 1 to 4000000000"),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_size_is_refused_with_line_key_value_and_what_is_right(file, line, value, right):
+    key = line.split(" ")[0]
+    message = config("--config", file("\n" + line + "\n"))
+    assert message.count("\n") == 1
+    assert f"embercache.toml line 2: key '{key}'" in message
+    assert value in message and right in message
+
+
+def test_a_type_is_checked_also_where_a_flag_wins(file):
+    assert "key 'port'" in config("--model", "m", "--port", 1, "--config", file('port = "x"\n'))
+
+
+def test_the_options_of_the_store_may_be_a_string_as_on_the_command_line(file):
+    settings = config("--config", file('model = "m"\nenable_mm_global_cache = true\nmm_global_cache_config = \'{"dir":"d"}\'\n'))
+    assert json.loads(settings["mm_global_cache_config"][0]) == {"dir": "d"}
+
+
+@pytest.mark.parametrize("value, expected", [("yes", "true"), ("0", "false"), ("True", "true"), ("off", "false")])
+def test_a_switch_in_the_environment_is_true_or_false(value, expected):
+    assert config("--model", "m", env={"EMBERCACHE_INSECURE": value})["insecure"] == (expected, "environment")
+
+
+def test_a_switch_in_the_environment_that_is_neither_is_refused():
+    message = config("--model", "m", env={"EMBERCACHE_INSECURE": "maybe"})
+    assert "EMBERCACHE_INSECURE" in message and "'maybe'" in message
+
+
+def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path):
+    message = config("--config", "/nowhere/x.toml")
+    assert "/nowhere/x.toml" in message and "No such file" in message and "line" not in message
+    message = config("--config", tmp_path)
+    assert str(tmp_path) in message and "is a folder" in message
+
+
+@pytest.mark.parametrize(
+    "flags, parts",
+    [
+        (("--mm-global-cache-size-gb", "nan"), ["--mm-global-cache-size-gb", "'nan'", "from 0 to 100000"]),
+        (("--mm-global-cache-size-gb", "inf"), ["'inf'"]),
+        (("--mm-global-cache-size-gb", "-1"), ["'-1'"]),
+        (("--max-pixels", "1e12"), ["'1e12'", "from 1 to 4000000000"]),
+        (("--max-pixels", "9" * 300), ["(300 characters)", "from 1 to 4000000000"]),
+        (("--max-items", "4294967296"), ["--max-items", "from 1 to 100000"]),
+        (("--max-items", "-3"), ["'-3'", "from 1 to 100000"]),
+        (("--port", "99999"), ["--port", "'99999'", "from 0 to 65535"]),
+        (("--host", "foo"), ["--host 'foo'", "IP address"]),
+        (("--host", ""), ["--host ''", "IP address"]),
+        (("--model", ""), ["--model ''", "NAME=DIR"]),
+        (("--model", "="), ["--model '='", "NAME=DIR"]),
+        (("--model", "a="), ["--model 'a='", "NAME=DIR"]),
+        (("--model", "=a"), ["--model '=a'", "NAME=DIR"]),
+        (("--model", "a/m"), ["two models are named 'm'"]),
+        (("--model", "m=b"), ["two models are named 'm'"]),
+    ],
+)
+def test_a_flag_that_cannot_be_meant_is_refused_in_one_short_line(flags, parts):
+    message = config("--model", "m", *flags)
+    assert message.count("\n") == 1 and len(message) < 250
+    assert all(part in message for part in parts)
 
 
 def test_a_wrong_variable_is_named():

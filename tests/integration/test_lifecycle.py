@@ -29,6 +29,7 @@ def reason(stderr):
 def test_version():
     code, text, _ = run("version")
     assert (code, text.split()[0]) == (0, "embercache")
+    assert run("--version") == (0, text, "")
     code, text, _ = run("version", "--json")
     assert code == 0
     assert '"version":"' in text
@@ -63,9 +64,11 @@ def test_usage_errors_are_one_line_and_exit_code_2(name):
     assert part in reason(stderr)
 
 
-def start_failure(*flags):
-    code, _, stderr = run("serve", "--port", "0", *flags)
-    assert code == 1
+def start_failure(*flags, exit_code=1):
+    """Why the server does not start; before it listens where it is the configuration that is wrong."""
+    code, stdout, stderr = run("serve", "--port", "0", *flags)
+    assert code == exit_code
+    assert exit_code == 1 or stdout == ""
     return reason(stderr)
 
 
@@ -85,7 +88,9 @@ def test_a_model_file_that_is_broken_stops_the_start(tmp_path, model):
 
 
 def test_two_models_of_one_name_stop_the_start(model):
-    assert "'m'" in start_failure("--model", f"m={model}", "--model", f"m={model}")
+    assert "'m'" in start_failure("--model", f"m={model}", "--model", f"m={model}", exit_code=2)
+    same = start_failure("--model", model, "--model", f"{model}/", exit_code=2)
+    assert f"'{model.name}'" in same
 
 
 def test_a_busy_port_stops_the_start(model):
@@ -113,8 +118,26 @@ def test_a_store_folder_that_cannot_be_written_stops_the_start(model):
 
 def test_an_unknown_backend_or_option_stops_the_start_and_lists_those_there_are(model):
     flags = ("--model", model, "--enable-mm-global-cache")
-    assert "file" in start_failure(*flags, "--mm-global-cache-backend", "tape")
-    assert "dir" in start_failure(*flags, "--mm-global-cache-config", '{"folder":"x"}')
+    assert "file" in start_failure(*flags, "--mm-global-cache-backend", "tape", exit_code=2)
+    assert "dir" in start_failure(*flags, "--mm-global-cache-config", '{"folder":"x"}', exit_code=2)
+    assert "'dir'" in start_failure(*flags, exit_code=2)
+    assert "folder" in start_failure(*flags, "--mm-global-cache-config", model, exit_code=2)
+
+
+@pytest.mark.parametrize("verb", ["serve", "encode", "ls", "bench", "conformance"])
+def test_a_wrong_store_is_wrong_usage_in_every_verb(verb, model, tmp_path):
+    rest = {"serve": ("--model", model, "--enable-mm-global-cache"), "encode": (tmp_path / "x.png", "--model", model)}
+    (tmp_path / "x.png").write_bytes(picture("x"))
+    for store in (
+        ("--mm-global-cache-backend", "tape"),
+        ("--mm-global-cache-config", '{"folder":"x"}'),
+        ("--mm-global-cache-config", "{dir"),
+        ("--mm-global-cache-backend", "redis", "--mm-global-cache-config", '{"url":"http://x"}'),
+        ("--mm-global-cache-backend", "redis", "--mm-global-cache-config", '{"password_file":"/nowhere"}'),
+    ):
+        code, stdout, stderr = run(verb, *rest.get(verb, ()), *store)
+        assert (code, stdout) == (2, ""), stderr
+        assert reason(stderr)
 
 
 def test_a_media_root_that_is_missing_stops_the_start(model):

@@ -10,7 +10,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-std::vector<BenchMeasure> MeasuresOf(const BenchLoad& load, double get_gb_per_s, double p99_ms) {
+std::vector<BenchMeasure> MeasuresOf(const BenchLoad& load, double get_gb_per_s,
+                                     std::optional<double> p99_ms) {
   const auto measure = [&](const char* op, double p50, double gb_per_s) {
     return BenchMeasure{op, load, 10, p50, p99_ms, gb_per_s};
   };
@@ -48,6 +49,13 @@ TEST(ExplainBenchTest, TellsWhatMoreThreadsBringAndWhenLookUpsWouldMiss) {
   const auto text = ExplainBench(measures, "redis");
   EXPECT_THAT(text, Contains(HasSubstr("With 8 at a time on 4 threads the store gives 3.00 GB/s")));
   EXPECT_THAT(text, Contains(HasSubstr("(700 ms) than a request waits")));
+}
+
+TEST(ExplainBenchTest, TellsNothingOfTheWorstCaseAfterTooFewCalls) {
+  const auto text = ExplainBench(MeasuresOf({1 << 20, 1, 1}, 1, std::nullopt), "file");
+  EXPECT_THAT(text, Contains(HasSubstr("a longer --time")));
+  EXPECT_THAT(text, Not(Contains(HasSubstr("in the worst of"))));
+  EXPECT_THAT(text, Not(Contains(HasSubstr("--lookup-timeout-ms"))));
 }
 
 }  // namespace

@@ -75,6 +75,17 @@ TEST_F(MediaFilesTest, OneFileMayNameItsOutput) {
   EXPECT_THAT(*OutputPaths(one, "out", ".safetensors"), ElementsAre("out/a.jpg.safetensors"));
 }
 
+TEST_F(MediaFilesTest, AnOutputNamedLikeAnotherKindOfFileIsNoFolderUnlessThatIsMeant) {
+  const std::vector<MediaFile> one = {{"x/a.jpg", "a.jpg"}};
+  const Status refused = OutputPaths(one, In("x.txt"), ".npy").status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalid);
+  EXPECT_THAT(refused.message(), HasSubstr("'" + In("x.txt") + "/'"));
+  EXPECT_THAT(*OutputPaths(one, In("x.txt/"), ".npy"), ElementsAre(In("x.txt/a.jpg.npy")));
+  EXPECT_THAT(*OutputPaths(one, In(".hidden"), ".npy"), ElementsAre(In(".hidden/a.jpg.npy")));
+  std::filesystem::create_directory(In("y.txt"));
+  EXPECT_THAT(*OutputPaths(one, In("y.txt"), ".npy"), ElementsAre(In("y.txt/a.jpg.npy")));
+}
+
 TEST_F(MediaFilesTest, SeveralGoToAFolderAndNeverOverEachOther) {
   const std::vector<MediaFile> two = {{"x/a.jpg", "a.jpg"}, {"x/s/a.jpg", "s/a.jpg"}};
   EXPECT_THAT(*OutputPaths(two, "out", ".npy"), ElementsAre("out/a.jpg.npy", "out/s/a.jpg.npy"));
