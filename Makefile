@@ -56,7 +56,7 @@ test-mooncake: release ## tests that wait for Mooncake's own time-outs (minutes)
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check
-check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz ## all of the checks below
+check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz check-soak ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files

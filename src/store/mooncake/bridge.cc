@@ -1,7 +1,7 @@
 // Invariants:
-// 1. A request that was sent ends with its answer or with the process: memory that it names is not
+// 1. A request that was sent ends with its answer or with the host: memory that it names is not
 //    used by the bridge after Ask has returned, unless the answer itself says that it may be.
-// 2. process_ is signalled only before it is reaped, so that the pid is its own.
+// 2. host_ is signalled only before it is reaped, so that the pid is its own.
 
 #include "src/store/mooncake/bridge.h"
 
@@ -16,6 +16,9 @@
 #include <utility>
 
 #include "src/base/log.h"
+#include "src/store/mooncake/embedded_program.h"
+#include "src/store/mooncake/process.h"
+#include "src/store/mooncake/thread_host.h"
 #include "src/store/mooncake/wheel_script.h"
 
 namespace embercache::mooncake {
@@ -65,6 +68,26 @@ size_t PartsOf(std::span<const Request> requests) {
       [](size_t sum, const Request& request) { return sum + request.parts.size(); });
 }
 
+// Only in a process of its own: the environment of this one is the program's.
+Result<std::unique_ptr<Host>> StartProcess(const MooncakeConfig& config, Way way,
+                                           const Descriptor& control) {
+  const bool wheel = way == Way::kWheel;
+  std::vector<std::string> environment(std::begin(kEnvironment), std::end(kEnvironment));
+  if (!wheel && config.protocol == "tcp") environment.emplace_back("MC_FORCE_TCP=1");
+  const std::string program = wheel ? config.python : kFilePath;
+  std::vector<std::string> words = {wheel ? program : "embercache-mooncake-bridge"};
+  if (wheel) words.emplace_back(kFilePath);
+  EMBERCACHE_ASSIGN_OR_RETURN(const Descriptor file,
+                              MakeFile(wheel ? WheelScript() : BridgeProgram()));
+  return Process::Start(program, words, control.get(), file.get(), environment,
+                        Log().should_log(spdlog::level::debug));
+}
+
+Result<std::unique_ptr<Host>> StartHost(const MooncakeConfig& config, Way way, Descriptor control) {
+  if (way == Way::kInProcess) return ThreadHost::Start(std::move(control));
+  return StartProcess(config, way, control);
+}
+
 bool HasEnded(int end_fd) {
   pollfd poll_fd = {end_fd, POLLIN, 0};
   return poll(&poll_fd, 1, 0) > 0;
@@ -86,20 +109,20 @@ bool Region::Holds(ConstBuffer memory) const {
          static_cast<size_t>(memory.data() - own.data()) <= own.size() - memory.size();
 }
 
-Result<std::shared_ptr<Bridge>> Bridge::Start(const MooncakeConfig& config, int wake_fd) {
+Result<std::shared_ptr<Bridge>> Bridge::Start(const MooncakeConfig& config, Way way, int wake_fd) {
   EMBERCACHE_ASSIGN_OR_RETURN(SocketPair control, MakeSocketPair());
-  EMBERCACHE_ASSIGN_OR_RETURN(const Descriptor script, MakeTextFile(WheelScript()));
-  EMBERCACHE_ASSIGN_OR_RETURN(
-      Process process, Process::StartScript(config.python, script.get(), control.theirs.get(),
-                                            kEnvironment, Log().should_log(spdlog::level::debug)));
+  EMBERCACHE_ASSIGN_OR_RETURN(std::unique_ptr<Host> host,
+                              StartHost(config, way, std::move(control.theirs)));
   return std::shared_ptr<Bridge>(
-      new Bridge(config, std::move(process), std::move(control.ours), wake_fd));
+      new Bridge(config, way, std::move(host), std::move(control.ours), wake_fd));
 }
 
-Bridge::Bridge(const MooncakeConfig& config, Process process, Descriptor control, int wake_fd)
+Bridge::Bridge(const MooncakeConfig& config, Way way, std::unique_ptr<Host> host,
+               Descriptor control, int wake_fd)
     : config_(config),
+      way_(way),
       wake_fd_(wake_fd),
-      process_(std::move(process)),
+      host_(std::move(host)),
       control_(std::move(control)) {}
 
 Bridge::~Bridge() {
@@ -164,12 +187,12 @@ std::string Bridge::End(Duration grace) {
   const TimePoint give_up = SteadyClock().Now() + grace;
   MutexLock lock(mutex_);
   if (reaped_) return end_;
-  while (in_flight_ > 0 && !HasEnded(process_.end_fd())) {
+  while (in_flight_ > 0 && !HasEnded(host_->end_fd())) {
     if (!changed_.WaitUntil(mutex_, give_up)) break;
   }
-  process_.Kill();
+  host_->Kill();
   lock.Unlock();
-  std::string end = process_.Reap();  // under no lock: it takes as long as the kernel takes
+  std::string end = host_->Reap();  // under no lock: it takes as long as the kernel takes
   lock.Lock();
   reaped_ = true;
   end_ = std::move(end);
@@ -179,7 +202,7 @@ std::string Bridge::End(Duration grace) {
 
 void Bridge::Kill() {
   MutexLock lock(mutex_);
-  if (!reaped_) process_.Kill();
+  if (!reaped_) host_->Kill();
 }
 
 std::optional<uint64_t> Bridge::AddressOf(const Region& region) const {

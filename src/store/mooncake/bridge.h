@@ -13,8 +13,9 @@
 #include "embercache/status.h"
 #include "src/base/mutex.h"
 #include "src/store/mooncake/channel.h"
+#include "src/store/mooncake/descriptor.h"
+#include "src/store/mooncake/host.h"
 #include "src/store/mooncake/mooncake_config.h"
-#include "src/store/mooncake/process.h"
 
 namespace embercache::mooncake {
 
@@ -46,30 +47,36 @@ struct Region {
 inline constexpr size_t kMaxRequestParts = 512;
 inline constexpr size_t kMaxRequestKeys = 128;
 
-// One bridge process, from its start to its end. Its supervisor starts, sets up and ends it; any
+// One bridge, from its start to its end. Its supervisor starts, sets up and ends it; any
 // thread may ask it meanwhile. Once retired it takes no more requests.
 class Bridge {
  public:
   // `wake_fd`: an eventfd that Retire writes to.
-  static Result<std::shared_ptr<Bridge>> Start(const MooncakeConfig& config, int wake_fd);
+  static Result<std::shared_ptr<Bridge>> Start(const MooncakeConfig& config, Way way, int wake_fd);
   // Ends it at once.
   ~Bridge();
 
   // ---- For the supervisor, one thread.
-  // Makes the client; says what it is made of: package and version.
+  // Makes the client; says what it is made of: package and version, or the library's file.
+  // NotFound: there is no client to make by this way.
   Result<std::string> SetUp(Duration allowance);
   Status OpenChannels();
   Status Map(std::shared_ptr<const Region> region);
   void Unmap(const Region& region);
-  int end_fd() const { return process_.end_fd(); }
-  // Retires it, gives requests in flight `grace` to be answered, kills and reaps the process.
+  int end_fd() const { return host_->end_fd(); }
+  // Retires it, gives requests in flight `grace` to be answered, kills and reaps the host.
   // Returns how it ended. Idempotent.
   std::string End(Duration grace);
   // Kills it; any thread. What waits for an answer wakes up.
   void Kill();
+  // Lets End return though the client hangs in this process. REQUIRES: nobody waits for an answer.
+  void Abandon() { host_->Abandon(); }
 
   // ---- For anyone.
-  pid_t pid() const { return process_.pid(); }
+  pid_t pid() const { return host_->pid(); }
+  Way way() const { return way_; }
+  // An object in more parts cannot be transferred in place.
+  size_t max_object_parts() const { return way_ == Way::kWheel ? kMaxRequestParts : 1; }
   // The region's address in the bridge; nothing where it is not mapped.
   std::optional<uint64_t> AddressOf(const Region& region) const;
   // One number a request. Waits for a free channel until `deadline`, and for the answer as long as
@@ -88,7 +95,8 @@ class Bridge {
   void WaitUntilReaped();
 
  private:
-  Bridge(const MooncakeConfig& config, Process process, Descriptor control, int wake_fd);
+  Bridge(const MooncakeConfig& config, Way way, std::unique_ptr<Host> host, Descriptor control,
+         int wake_fd);
 
   // `sent`: set once the process may know of the request.
   Result<std::vector<int64_t>> Try(Op op, std::span<const Request> requests, TimePoint deadline,
@@ -104,8 +112,9 @@ class Bridge {
   };
 
   const MooncakeConfig config_;
+  const Way way_;
   const int wake_fd_;
-  Process process_;
+  const std::unique_ptr<Host> host_;
   Channel control_;
 
   mutable Mutex mutex_;

@@ -11,9 +11,6 @@
 namespace embercache::mooncake {
 namespace {
 
-constexpr uint32_t kNumbers = 0;
-constexpr uint32_t kError = 1;
-constexpr uint32_t kText = 2;
 // An answer that claims more is none.
 constexpr uint32_t kMaxAnswer = 1U << 20;
 
@@ -84,17 +81,17 @@ Status Channel::Receive(std::span<std::byte> bytes, TimePoint deadline) {
 
 Result<Answer> Channel::Ask(Op op, uint32_t count, std::span<const std::byte> body, int pass_fd,
                             TimePoint deadline) {
-  const uint32_t head[] = {static_cast<uint32_t>(op), count, static_cast<uint32_t>(body.size())};
-  EMBERCACHE_RETURN_IF_ERROR(Send(std::as_bytes(std::span(head)), pass_fd, deadline));
+  const RequestHead head = {static_cast<uint32_t>(op), count, static_cast<uint32_t>(body.size())};
+  EMBERCACHE_RETURN_IF_ERROR(Send(std::as_bytes(std::span(&head, 1)), pass_fd, deadline));
   EMBERCACHE_RETURN_IF_ERROR(Send(body, -1, deadline));
-  uint32_t answer_head[2];
-  EMBERCACHE_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(answer_head)), deadline));
+  AnswerHead answer_head;
+  EMBERCACHE_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&answer_head, 1)), deadline));
   const auto [kind, size] = answer_head;
-  if (kind > kText || size > kMaxAnswer) {
+  if (kind > static_cast<uint32_t>(AnswerKind::kAbsent) || size > kMaxAnswer) {
     return Status::Internal(fmt::format("the bridge answers {} of kind {}", size, kind));
   }
   Answer answer;
-  if (kind == kNumbers) {
+  if (static_cast<AnswerKind>(kind) == AnswerKind::kNumbers) {
     answer.numbers.resize(size);
     EMBERCACHE_RETURN_IF_ERROR(
         Receive(std::as_writable_bytes(std::span(answer.numbers)), deadline));
@@ -102,8 +99,14 @@ Result<Answer> Channel::Ask(Op op, uint32_t count, std::span<const std::byte> bo
   }
   answer.text.resize(size);
   EMBERCACHE_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(answer.text)), deadline));
-  if (kind == kError) return Status::Internal(std::move(answer.text));
-  return answer;
+  switch (static_cast<AnswerKind>(kind)) {
+    case AnswerKind::kAbsent:
+      return Status::NotFound(std::move(answer.text));
+    case AnswerKind::kError:
+      return Status::Internal(std::move(answer.text));
+    default:
+      return answer;
+  }
 }
 
 }  // namespace embercache::mooncake

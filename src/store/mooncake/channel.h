@@ -8,11 +8,9 @@
 #include "embercache/clock.h"
 #include "embercache/status.h"
 #include "src/store/mooncake/process.h"
+#include "src/store/mooncake/protocol.h"
 
 namespace embercache::mooncake {
-
-// What a bridge can be asked; the numbers are those of wheel_bridge.py.
-enum class Op : uint32_t { kPut = 1, kGet, kExist, kSize, kRemove, kSetUp, kMap, kUnmap, kChannel };
 
 struct Answer {
   std::vector<int64_t> numbers;
@@ -25,8 +23,8 @@ class Channel {
   explicit Channel(Descriptor socket) : socket_(std::move(socket)) {}
 
   // `pass_fd`: a descriptor that goes with the request, or -1. DeadlineExceeded: no answer yet, and
-  // the channel is out of step. Unavailable: the bridge is gone. Internal: it answers an error, or
-  // what is no answer. `deadline` is real time.
+  // the channel is out of step. Unavailable: the bridge is gone. NotFound: there is no client to
+  // set up there. Internal: it answers an error, or what is no answer. `deadline` is real time.
   Result<Answer> Ask(Op op, uint32_t count, std::span<const std::byte> body, int pass_fd,
                      TimePoint deadline);
 

@@ -23,7 +23,7 @@ void ChunkPlan::AddBuffer(ConstBuffer buffer, Transfer& transfer) {
     parts.back().size += buffer.size();
   } else {
     parts.push_back({*address, buffer.size()});
-    transfer.bounced = parts.size() > kMaxRequestParts;
+    transfer.bounced = parts.size() > bridge_.max_object_parts();
   }
 }
 

@@ -34,6 +34,7 @@ constexpr TextSetting kTexts[] = {
     {"device_name", "MOONCAKE_DEVICE", &MooncakeConfig::device_name},
     {"tenant_id", "MOONCAKE_TENANT_ID", &MooncakeConfig::tenant_id},
 };
+constexpr const char* kLibraryVariable = "MOONCAKE_STORE_LIBRARY";
 constexpr const char* kBufferSize = "local_buffer_size";
 constexpr const char* kBufferVariable = "MOONCAKE_LOCAL_BUFFER_SIZE";
 
@@ -92,6 +93,10 @@ Status ApplyVariables(MooncakeConfig& config) {
   if (const std::string value = Variable(kBufferVariable); !value.empty()) {
     EMBERCACHE_ASSIGN_OR_RETURN(config.local_buffer_size, ParseSize(kBufferVariable, value));
   }
+  if (std::string value = Variable(kLibraryVariable); !value.empty()) {
+    config.library = std::move(value);
+    config.library_named = true;
+  }
   for (const char* name : {"MOONCAKE_GLOBAL_SEGMENT_SIZE", "MOONCAKE_CLIENT"}) {
     if (!Variable(name).empty()) config.ignored.emplace_back(name);
   }
@@ -115,6 +120,12 @@ Status Check(const MooncakeConfig& config) {
     return Status::Invalid(fmt::format("mooncake: protocol is '{}'; there are: {}", config.protocol,
                                        fmt::join(kProtocols, ", ")));
   }
+  constexpr std::array kBridges = {"auto", "wheel", "library", "in_process"};
+  if (std::find(kBridges.begin(), kBridges.end(), config.bridge) == kBridges.end()) {
+    return Status::Invalid(fmt::format("mooncake: bridge is '{}'; there are: {}", config.bridge,
+                                       fmt::join(kBridges, ", ")));
+  }
+  if (config.library.empty()) return Status::Invalid("mooncake: library is empty");
   if (config.bridge_timeout < std::chrono::seconds(1)) {
     return Status::Invalid("mooncake: bridge_timeout has to be 1s or more");
   }
@@ -132,6 +143,10 @@ Result<MooncakeConfig> MooncakeConfig::Parse(std::string_view json) {
   StoreOptions options("mooncake", json);
   for (const TextSetting& setting : kTexts) options.Read(setting.name, &(config.*setting.value));
   options.ReadBytes(kBufferSize, &config.local_buffer_size);
+  const std::string library = config.library;
+  options.Read("bridge", &config.bridge);
+  options.Read("library", &config.library);
+  config.library_named = config.library_named || config.library != library;
   options.Read("python", &config.python);
   options.ReadDuration("bridge_timeout", &config.bridge_timeout);
   EMBERCACHE_RETURN_IF_ERROR(options.Finish());
@@ -139,8 +154,29 @@ Result<MooncakeConfig> MooncakeConfig::Parse(std::string_view json) {
   return config;
 }
 
+std::string_view NameOf(Way way) {
+  switch (way) {
+    case Way::kWheel:
+      return "wheel";
+    case Way::kLibrary:
+      return "library";
+    case Way::kInProcess:
+      break;
+  }
+  return "in_process";
+}
+
+std::vector<Way> MooncakeConfig::Ways() const {
+  for (const Way way : {Way::kWheel, Way::kLibrary, Way::kInProcess}) {
+    if (bridge == NameOf(way)) return {way};
+  }
+  // The wheel gathers and scatters, which the library cannot.
+  if (library_named) return {Way::kLibrary, Way::kWheel};
+  return {Way::kWheel, Way::kLibrary};
+}
+
 std::string MooncakeConfig::SetUpJson() const {
-  nlohmann::json json = {{kBufferSize, local_buffer_size}};
+  nlohmann::json json = {{kBufferSize, local_buffer_size}, {"library", library}};
   for (const TextSetting& setting : kTexts) json[setting.name] = this->*setting.value;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,9 @@ using mooncake::MooncakeConfig;
 using mooncake::Op;
 using mooncake::Session;
 using mooncake::Supervisor;
+
+// A bridge process is gone at once.
+constexpr Duration kStopAllowance = std::chrono::seconds(1);
 
 class MooncakeStore final : public EmbeddingStore {
  public:
@@ -138,9 +142,8 @@ std::string MooncakeStore::DescribeJson() const {
   const StoreHealth health = supervisor_->health();
   nlohmann::json description = {
       {"backend", name()},
-      {"bridge", "wheel"},
-      {"python", config_.python},
-      {"library", in_use.library},
+      {"bridge", mooncake::NameOf(in_use.way)},
+      {"client", in_use.library},
       {"bridge_pid", in_use.pid},
       {"bridge_starts", in_use.starts},
       {"protocol", config_.protocol},
@@ -155,8 +158,9 @@ std::string MooncakeStore::DescribeJson() const {
 Status MooncakeStore::Close(TimePoint deadline) {
   const Status closed = gate_.Close(deadline);
   // What still waits for the bridge ends with it.
-  supervisor_->Stop();
-  return closed;
+  const bool stopped = supervisor_->Stop(std::max(deadline, clock_.Now() + kStopAllowance));
+  if (!closed.ok() || stopped) return closed;
+  return Status::DeadlineExceeded("the Mooncake client in this process does not end");
 }
 
 }  // namespace

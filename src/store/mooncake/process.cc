@@ -15,11 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "src/store/mooncake/protocol.h"
+
 namespace embercache::mooncake {
 namespace {
 
-constexpr int kControlFd = 3;
-constexpr int kScriptFd = 4;
+constexpr int kFileFd = 4;
 
 // The environment, with what it does not name already.
 std::vector<char*> EnvironmentWith(std::span<const std::string> additions) {
@@ -41,22 +42,6 @@ Descriptor Above(int fd) {
 
 }  // namespace
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-int Descriptor::Release() {
-  return std::exchange(fd_, -1);
-}
-
 Result<SocketPair> MakeSocketPair() {
   int fds[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
@@ -65,20 +50,23 @@ Result<SocketPair> MakeSocketPair() {
   return SocketPair{Descriptor(fds[0]), Descriptor(fds[1])};
 }
 
-Result<Descriptor> MakeTextFile(std::string_view text) {
+Result<Descriptor> MakeFile(std::string_view content) {
   Descriptor file(memfd_create("embercache-bridge", MFD_CLOEXEC));
   if (file.get() < 0) return Status::FromErrno(errno, "mooncake: memfd_create");
-  if (pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    return Status::FromErrno(errno, "mooncake: writing the bridge's script");
+  if (pwrite(file.get(), content.data(), content.size(), 0) !=
+      static_cast<ssize_t>(content.size())) {
+    return Status::FromErrno(errno, "mooncake: writing the bridge's program");
   }
   return file;
 }
 
-Result<Process> Process::StartScript(const std::string& interpreter, int script, int control,
-                                     std::span<const std::string> environment, bool show_stderr) {
+Result<std::unique_ptr<Host>> Process::Start(const std::string& program,
+                                             std::span<const std::string> words, int control,
+                                             int file, std::span<const std::string> environment,
+                                             bool show_stderr) {
   const Descriptor high_control = Above(control);
-  const Descriptor high_script = Above(script);
-  if (high_control.get() < 0 || high_script.get() < 0) {
+  const Descriptor high_file = Above(file);
+  if (high_control.get() < 0 || high_file.get() < 0) {
     return Status::FromErrno(errno, "mooncake: descriptors for the bridge");
   }
   posix_spawn_file_actions_t files;
@@ -87,7 +75,7 @@ Result<Process> Process::StartScript(const std::string& interpreter, int script,
   posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
   if (!show_stderr) posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_adddup2(&files, high_control.get(), kControlFd);
-  posix_spawn_file_actions_adddup2(&files, high_script.get(), kScriptFd);
+  posix_spawn_file_actions_adddup2(&files, high_file.get(), kFileFd);
 
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -97,24 +85,25 @@ Result<Process> Process::StartScript(const std::string& interpreter, int script,
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 
-  std::string words[] = {interpreter, fmt::format("/proc/self/fd/{}", kScriptFd)};
-  char* const arguments[] = {words[0].data(), words[1].data(), nullptr};
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
   const std::vector<char*> variables = EnvironmentWith(environment);
   pid_t pid = -1;
   const int error =
-      posix_spawnp(&pid, interpreter.c_str(), &files, &attributes, arguments, variables.data());
+      posix_spawnp(&pid, program.c_str(), &files, &attributes, arguments.data(), variables.data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
-    return Status::FromErrno(error, fmt::format("mooncake: python is '{}'", interpreter));
+    return Status::FromErrno(error, fmt::format("the bridge runs by '{}'", program));
   }
-  Descriptor end_fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  Process process(pid, std::move(end_fd));
-  if (process.end_fd() >= 0) return process;
-  const Status failure = Status::FromErrno(errno, "mooncake: pidfd_open");
-  process.Kill();
-  process.Reap();
-  return failure;
+  const int end_fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  const int end_error = errno;
+  std::unique_ptr<Host> process(new Process(pid, Descriptor(end_fd)));
+  if (end_fd >= 0) return process;
+  process->Kill();
+  process->Reap();
+  return Status::FromErrno(end_error, "mooncake: pidfd_open");
 }
 
 void Process::Kill() {

@@ -2,29 +2,16 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "embercache/status.h"
+#include "src/store/mooncake/descriptor.h"
+#include "src/store/mooncake/host.h"
 
 namespace embercache::mooncake {
-
-// Closes its descriptor. Move-only.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
-
-  int get() const { return fd_; }
-  int Release();
-
- private:
-  int fd_ = -1;
-};
 
 // A connected pair of Unix stream sockets.
 struct SocketPair {
@@ -33,28 +20,28 @@ struct SocketPair {
 };
 Result<SocketPair> MakeSocketPair();
 
-// An anonymous file with this text.
-Result<Descriptor> MakeTextFile(std::string_view text);
+// An anonymous file that holds this.
+Result<Descriptor> MakeFile(std::string_view content);
 
-// A child process in a process group of its own, so that a terminal's signals do not reach it. Its
-// owner kills and reaps it. Not synchronised.
-class Process {
+// Where a child finds the file that Process::Start gives it.
+inline constexpr const char* kFilePath = "/proc/self/fd/4";
+
+// A child process in a process group of its own, so that a terminal's signals do not reach it.
+class Process final : public Host {
  public:
-  // Runs an interpreter, found on PATH, on a script that it finds at descriptor 4, with `control`
-  // as descriptor 3. `environment`: "NAME=value", for names that are not set already. Its stderr is
-  // ours when `show_stderr`.
-  static Result<Process> StartScript(const std::string& interpreter, int script, int control,
-                                     std::span<const std::string> environment, bool show_stderr);
-  Process(Process&&) noexcept = default;
-  // REQUIRES: reaped.
-  ~Process() = default;
+  // Runs `program`, found on PATH, with `words` (its name first), `control` as descriptor 3 and
+  // `file` as descriptor 4. `environment`: "NAME=value", for names that are not set already. Its
+  // stderr is ours when `show_stderr`.
+  static Result<std::unique_ptr<Host>> Start(const std::string& program,
+                                             std::span<const std::string> words, int control,
+                                             int file, std::span<const std::string> environment,
+                                             bool show_stderr);
 
-  pid_t pid() const { return pid_; }
-  // Readable once the process has ended.
-  int end_fd() const { return end_fd_.get(); }
-  void Kill();
-  // Waits for its end; says how it ended: "exit code 1", "signal 9".
-  std::string Reap();
+  pid_t pid() const override { return pid_; }
+  int end_fd() const override { return end_fd_.get(); }
+  void Kill() override;
+  std::string Reap() override;
+  void Abandon() override {}  // SIGKILL is not refused
 
  private:
   Process(pid_t pid, Descriptor end_fd) : pid_(pid), end_fd_(std::move(end_fd)) {}

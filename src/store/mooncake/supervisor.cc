@@ -1,6 +1,7 @@
 // Invariants:
 // 1. current_ is a bridge whose client has been set up; anyone may hold it longer, retired or not.
 // 2. Each bridge is reaped before the next one starts.
+// 3. ways_[way_] is the way of the bridge of now, or of the next one.
 
 #include "src/store/mooncake/supervisor.h"
 
@@ -31,6 +32,8 @@ constexpr Duration kSettled = std::chrono::seconds(30);
 constexpr Duration kFirstPause = std::chrono::milliseconds(250);
 constexpr Duration kLongestPause = std::chrono::seconds(15);
 constexpr Duration kTestAgain = std::chrono::seconds(2);
+// For a client in this process to end.
+constexpr Duration kEndAllowance = std::chrono::seconds(5);
 constexpr Duration kForever = std::chrono::hours(1);
 
 }  // namespace
@@ -57,23 +60,26 @@ Supervisor::Supervisor(MooncakeConfig config, std::unique_ptr<BounceArea> bounce
       test_memory_(std::move(test_memory)),
       wake_(std::move(wake)),
       random_(std::random_device()()),
+      ways_(config_.Ways()),
       health_{StoreState::kStarting, "the Mooncake client is being set up"},
       thread_([this] { Run(); }) {}
 
 Supervisor::~Supervisor() {
-  Stop();
+  if (!Stop(SteadyClock().Now() + kEndAllowance)) {
+    MutexLock lock(mutex_);
+    if (starting_ != nullptr) starting_->Abandon();
+  }
+  thread_.join();
 }
 
-void Supervisor::Stop() {
-  std::shared_ptr<Bridge> bridge;
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    bridge = current_ != nullptr ? current_ : starting_;
-  }
+bool Supervisor::Stop(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  stopping_ = true;
   WakeUp();
-  if (bridge != nullptr) bridge->Kill();
-  if (thread_.joinable()) thread_.join();
+  if (starting_ != nullptr) starting_->Kill();
+  while (!thread_ended_ && ended_.WaitUntil(mutex_, deadline)) {
+  }
+  return thread_ended_;
 }
 
 Result<std::shared_ptr<Bridge>> Supervisor::Current() {
@@ -157,7 +163,9 @@ void Supervisor::Run() {
   Duration pause{0};
   while (!stopping()) {
     const TimePoint start = SteadyClock().Now();
-    const bool settled = RunBridge() && SteadyClock().Now() - start >= kSettled;
+    const Life life = RunBridge(ways_[way_]);
+    if (life == Life::kNoSuchClient && TryNextWay(health().detail)) continue;
+    const bool settled = life == Life::kServed && SteadyClock().Now() - start >= kSettled;
     pause = settled ? Duration(0) : std::clamp(pause * 2, kFirstPause, kLongestPause);
     // Nodes that lost one master together do not come back together.
     const double jitter = std::uniform_real_distribution(0.75, 1.25)(random_);
@@ -166,48 +174,67 @@ void Supervisor::Run() {
         Duration(static_cast<int64_t>(static_cast<double>(pause.count()) * jitter));
     while (!stopping() && SteadyClock().Now() < next) Sleep(-1, next - SteadyClock().Now());
   }
+  MutexLock lock(mutex_);
+  thread_ended_ = true;
+  ended_.NotifyAll();
+}
+
+bool Supervisor::TryNextWay(const std::string& why_not) {
+  absent_.push_back(fmt::format("{}: {}", NameOf(ways_[way_]), why_not));
+  way_ = (way_ + 1) % ways_.size();
+  if (way_ > 0) return true;
+  Fail(fmt::format("there is no Mooncake client here: {}", fmt::join(absent_, "; ")));
+  absent_.clear();
+  return false;
+}
+
+void Supervisor::SetDown(const std::string& why) {
+  MutexLock lock(mutex_);
+  current_ = nullptr;
+  if (!stopping_) health_ = {StoreState::kDown, why};
 }
 
 void Supervisor::Fail(const std::string& what) {
-  MutexLock lock(mutex_);
-  if (stopping_) return;
-  health_ = {StoreState::kDown, what};
-  lock.Unlock();
+  SetDown(what);
+  if (stopping()) return;
   if (what != last_failure_) LOG_WARNING("mooncake: {}", what);
   last_failure_ = what;
 }
 
-bool Supervisor::RunBridge() {
-  auto started = Bridge::Start(config_, wake_.get());
+Supervisor::Life Supervisor::RunBridge(Way way) {
+  auto started = Bridge::Start(config_, way, wake_.get());
   if (!started.ok()) {
-    Fail(started.status().message());
-    return false;
+    SetDown(started.status().message());
+    return Life::kNoSuchClient;
   }
   const std::shared_ptr<Bridge> bridge = std::move(*started);
   {
     MutexLock lock(mutex_);
-    if (stopping_) return false;
+    if (stopping_) return Life::kFailed;
     starting_ = bridge;
+    in_use_.way = way;
     in_use_.pid = bridge->pid();
     ++in_use_.starts;
   }
   mapped_.clear();
   const Status set_up = SetUp(*bridge);
   if (set_up.ok()) Watch(bridge);
+  const std::string reason = set_up.ok() ? bridge->reason() : set_up.message();
+  SetDown(reason);
+  const std::string end = bridge->End(set_up.ok() && !stopping() ? kGrace : Duration(0));
   {
     MutexLock lock(mutex_);
-    current_ = nullptr;
     starting_ = nullptr;
     in_use_.pid = -1;
   }
-  const std::string reason = set_up.ok() ? bridge->reason() : set_up.message();
-  const std::string end = bridge->End(set_up.ok() && !stopping() ? kGrace : Duration(0));
+  if (set_up.code() == StatusCode::kNotFound) return Life::kNoSuchClient;
   Fail(fmt::format("the bridge to Mooncake was ended ({}): {}", end, reason));
-  return set_up.ok();
+  return set_up.ok() ? Life::kServed : Life::kFailed;
 }
 
 Status Supervisor::SetUp(Bridge& bridge) {
   auto library = bridge.SetUp(kSetUpAllowance);
+  if (library.status().code() == StatusCode::kNotFound) return library.status();
   if (!library.ok()) {
     return Status(
         library.status().code(),
@@ -219,6 +246,7 @@ Status Supervisor::SetUp(Bridge& bridge) {
   MapRegions(bridge);
   MutexLock lock(mutex_);
   in_use_.library = std::move(*library);
+  absent_.clear();
   return Status::Ok();
 }
 
@@ -257,8 +285,12 @@ void Supervisor::EnterService(const std::shared_ptr<Bridge>& bridge, const Statu
     return;
   }
   last_failure_.clear();
-  LOG_INFO("mooncake: up: {}, protocol {}, master {}, bridge process {}", in_use().library,
-           config_.protocol, config_.master_server_address, bridge->pid());
+  const std::string where = bridge->way() == Way::kInProcess
+                                ? "in this process"
+                                : fmt::format("process {}", bridge->pid());
+  LOG_INFO("mooncake: up: by the {}, {}, protocol {}, master {}, {}",
+           bridge->way() == Way::kWheel ? "wheel" : "library", in_use().library, config_.protocol,
+           config_.master_server_address, where);
 }
 
 void Supervisor::MapRegions(Bridge& bridge) {

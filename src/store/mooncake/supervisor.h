@@ -18,17 +18,19 @@ namespace embercache::mooncake {
 
 // What is in use now, for /v1/stats.
 struct InUse {
-  std::string library;  // package and version; empty until a set-up has succeeded
-  pid_t pid = -1;
+  std::string library;  // package and version, or file; empty until a set-up has succeeded
+  Way way = Way::kWheel;
+  pid_t pid = -1;       // none now, or a client in this process
   uint64_t starts = 0;  // bridges so far
 };
 
-// Keeps one bridge: starts it, sets it up, tests it, ends it when it is retired or dies, and starts
-// the next one with back-off. All of that on a thread of its own. Thread-safe.
+// Keeps one bridge: finds a way to run it, starts it, sets it up, tests it, ends it when it is
+// retired or dies, and starts the next one with back-off. All of that on a thread of its own.
+// Thread-safe.
 class Supervisor {
  public:
   static Result<std::unique_ptr<Supervisor>> Start(MooncakeConfig config);
-  // Stop().
+  // Leaves a client that hangs in this process behind. REQUIRES: no call is running.
   ~Supervisor();
 
   // The bridge to ask, or why there is none now.
@@ -46,15 +48,19 @@ class Supervisor {
   Status AddRegion(const BufferRegion& region);
   void RemoveRegion(const BufferRegion& region);
 
-  // Ends the bridge, without waiting for requests. Idempotent.
-  void Stop();
+  // Ends the bridge, without waiting for requests. False where that is not done by `deadline`,
+  // since a client in this process hangs. Idempotent.
+  bool Stop(TimePoint deadline);
 
  private:
   Supervisor(MooncakeConfig config, std::unique_ptr<BounceArea> bounce,
              std::shared_ptr<const Region> bounce_region, BouncePiece test_memory, Descriptor wake);
   void Run();
-  // One bridge, from start to end. Whether it came into service.
-  bool RunBridge();
+  // One bridge, from start to end.
+  enum class Life { kServed, kFailed, kNoSuchClient };
+  Life RunBridge(Way way);
+  // Notes which client there is not. Whether there is another way to try.
+  bool TryNextWay(const std::string& why_not);
   Status SetUp(Bridge& bridge);
   // Until the bridge is to be ended.
   void Watch(const std::shared_ptr<Bridge>& bridge);
@@ -62,6 +68,9 @@ class Supervisor {
   void EnterService(const std::shared_ptr<Bridge>& bridge, const Status& test);
   // Maps and unmaps what has changed.
   void MapRegions(Bridge& bridge);
+  // Takes the bridge away from callers.
+  void SetDown(const std::string& why);
+  // The same, and logs it.
   void Fail(const std::string& what);
   // Waits for a wake-up or the bridge's end; false when the time passed.
   bool Sleep(int end_fd, Duration time);
@@ -73,14 +82,19 @@ class Supervisor {
   const std::shared_ptr<const Region> bounce_region_;
   const BouncePiece test_memory_;  // its own, since a self-test that failed may still use it
   const Descriptor wake_;
-  std::minstd_rand random_;                            // the thread's
+  std::minstd_rand random_;  // the thread's
+  const std::vector<Way> ways_;
+  size_t way_ = 0;                                     // the thread's: of ways_
+  std::vector<std::string> absent_;                    // the thread's: why not by those before
   std::string last_failure_;                           // the thread's: a line is logged once
   std::vector<std::shared_ptr<const Region>> mapped_;  // the thread's: by the bridge of now
 
   Mutex mutex_;
+  CondVar ended_;
   bool stopping_ GUARDED_BY(mutex_) = false;
+  bool thread_ended_ GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<const Region>> regions_ GUARDED_BY(mutex_);
-  std::shared_ptr<Bridge> starting_ GUARDED_BY(mutex_);
+  std::shared_ptr<Bridge> starting_ GUARDED_BY(mutex_);  // from its start to its end
   std::shared_ptr<Bridge> current_ GUARDED_BY(mutex_);
   StoreHealth health_ GUARDED_BY(mutex_);
   InUse in_use_ GUARDED_BY(mutex_);

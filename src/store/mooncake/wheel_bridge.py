@@ -19,7 +19,7 @@ CONTROL_FD = 3
 PUT, GET, EXIST, SIZE, REMOVE, SET_UP, MAP, UNMAP, CHANNEL = range(1, 10)
 REQUEST = struct.Struct("<III")  # operation, number of keys, bytes that follow
 ANSWER = struct.Struct("<II")  # kind, then how many numbers, or bytes of text, follow
-NUMBERS, ERROR, TEXT = range(3)
+NUMBERS, ERROR, TEXT, ABSENT = range(4)
 PR_SET_PDEATHSIG = 1
 
 
@@ -44,7 +44,8 @@ def answer(sock, values):
 
 def fail(sock, error):
     text = f"{type(error).__name__}: {error}".encode()[:4000]
-    sock.sendall(ANSWER.pack(ERROR, len(text)) + text)
+    kind = ABSENT if isinstance(error, ImportError) else ERROR
+    sock.sendall(ANSWER.pack(kind, len(text)) + text)
 
 
 def split(values, counts):
