@@ -367,7 +367,8 @@ def prefetch(table, name, size, store, wait=None):
     tensor = tensor_of(size)
     batches = [new_hashes(4) for _ in range(4)]
     for hashes in batches:
-        expect(all(store.batch_put(hashes, [tensor.data_ptr()] * 4, [size] * 4)), "a put failed")
+        wait_until(lambda: all(store.batch_put(hashes, [tensor.data_ptr()] * 4, [size] * 4)),
+                   "the store does not take what is put")
 
     def operation(side, turn):
         hashes = batches[turn % 4]
