@@ -19,6 +19,7 @@ from embercache.sglang import (
     MemoryEmbeddingStore,
     MooncakeEmbeddingStore,
 )
+from embercache.sglang.requests import Requests
 
 
 class Modality(enum.Enum):
@@ -136,6 +137,18 @@ def test_hits_stay_until_the_request_has_read_them(make):
     assert controller.has_local_embedding("0") and controller.has_local_embedding("1")
     assemble(controller, ["0", "1"])
     wait_until(lambda: controller.get_stats()["num_pinned"] == 0)  # publications hold some too
+
+
+def test_requests_whose_end_nobody_asks_for_are_forgotten():
+    class Core:
+        def prefetch(self, *_):
+            pass
+
+    requests = Requests(Core(), ttl_s=0)
+    requests.start("1", ["a"], [10], "image")
+    [name] = requests.running("1")
+    assert name != "1"
+    assert settles(lambda: requests.start("2", ["b"], [10], "image") or requests.running("1") == ["1"])
 
 
 def test_a_lost_handle_leaves_nothing_filling(make):

@@ -28,7 +28,7 @@ class Requests:
         self._ttl_s = ttl_s
         self._lock = threading.Lock()
         self._next = 0
-        self._running: dict[str, list[tuple[str, list[str]]]] = {}
+        self._running: dict[str, list[tuple[str, list[str], float]]] = {}  # the oldest first
         self._holders: dict[str, list[_Held]] = {}  # by hash, the oldest first
         self._ages: collections.deque[_Held] = collections.deque()
 
@@ -38,18 +38,22 @@ class Requests:
             self._next += 1
             name = f"{req_id}#{self._next}"
         self._core.prefetch(name, hashes, tokens, modality)
+        now = time.monotonic()
         with self._lock:
-            self._running.setdefault(req_id, []).append((name, hashes))
+            self._running.setdefault(req_id, []).append((name, hashes, now))
+            oldest = next(iter(self._running))
+            if self._running[oldest][-1][2] < now - self._ttl_s:  # nobody has asked for its end
+                del self._running[oldest]
 
     def running(self, req_id: str) -> list[str]:
         running = self._running.get(req_id)
-        return [req_id] if running is None else [name for name, _ in running]
+        return [req_id] if running is None else [name for name, _, _ in running]
 
     def finish(self, req_id: str) -> None:
         """The request's fetches are over: keeps those that have something for it to read."""
         with self._lock:
             finished = self._running.pop(req_id, ())
-        for name, hashes in finished:
+        for name, hashes, _ in finished:
             ready = self._core.prefetch_ready(name)
             held = _Held(name, {h for h, is_ready in zip(hashes, ready) if is_ready})
             if not held.unused:

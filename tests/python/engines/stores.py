@@ -53,7 +53,7 @@ def redis(folder):
 
 
 @contextlib.contextmanager
-def mooncake(folder):
+def mooncake(folder, segment_bytes=256 << 20):
     """A master and the owner of a segment, of the package in .venv, where our bridge finds it too."""
     [programs] = (ROOT / ".venv").glob("lib/python3*/site-packages/mooncake")
     master_port, owner_port, metrics_port = free_port(), free_port(), free_port()
@@ -68,7 +68,7 @@ def mooncake(folder):
               "--metrics_host=127.0.0.1", f"--metrics_port={metrics_port}"]
     owner = [programs / "mooncake_client", "--host=127.0.0.1", f"--port={owner_port}",
              "--metadata_server=P2PHANDSHAKE", f"--master_server_address={address}",
-             "--global_segment_size=256MB", "--local_buffer_size=16MB"]
+             f"--global_segment_size={segment_bytes >> 20}MB", "--local_buffer_size=16MB"]
     with Process(master, folder / "mooncake_master.log") as first:
         wait_until(lambda: listens(first, master_port), START_S, "mooncake_master does not start")
         with Process(owner, folder / "mooncake_client.log") as second:

@@ -1,6 +1,6 @@
-"""compare.py [--rounds PERCENT]: SGLang's EmbeddingCacheController and ours, side by side on a CPU.
+"""compare_sglang.py [--rounds PERCENT]: SGLang's EmbeddingCacheController and ours, side by side on a CPU.
 
-Run it with a Python that has torch and SGLang 0.5.23 (docs/python.md), and our package on its path, as `run` does:
+Run it with a Python that has torch and SGLang 0.5.23 (docs/python.md), and our package on its path:
 
     SGLANG_PYTHON=/opt/sglang/bin/python bench/sglang/run
 
@@ -16,9 +16,9 @@ time around its own code:
   at once, in the caller's thread, where a GPU would copy beside it.
 
 A request waits for its prefetch as SGLang's encode server does, asking each 5 ms, and with ours in a
-thread that is woken (wait_prefetch). One row asks both each 5 ms, as the server does with our
-controller in place of its own. `wait_load_to_device` needs CUDA there; its row has their views and
-copies on the left."""
+thread that is woken (wait_prefetch). Some rows ask both each 5 ms, as the server does with our
+controller in place of its own. Mooncake, in processes of its own, is our backend on both sides.
+`wait_load_to_device` needs CUDA there; its row has their views and copies on the left."""
 import argparse
 import asyncio
 import contextlib
@@ -27,9 +27,11 @@ import functools
 import gc
 import mmap
 import os
+import pathlib
 import random
 import statistics
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -48,15 +50,18 @@ try:
     from sglang.srt.managers.schedule_batch import Modality
     from sglang.srt.mem_cache.embedding_store import EmbeddingStore
 except ImportError as fault:
-    print(f"compare.py: {sys.executable} has no SGLang ({fault}); see docs/python.md", file=sys.stderr)
+    print(f"compare_sglang.py: {sys.executable} has no SGLang ({fault}); see docs/python.md", file=sys.stderr)
     sys.exit(2)
 try:
     import embercache
     from embercache import _core
     from embercache import sglang as our_module
 except ImportError as fault:
-    print(f"compare.py: {fault}; set PYTHONPATH=build/release/python", file=sys.stderr)
+    print(f"compare_sglang.py: {fault}; set PYTHONPATH=build/release/python", file=sys.stderr)
     sys.exit(2)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/python/engines"))
+import stores  # noqa: E402
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PAGE = 256 * KIB
@@ -254,7 +259,7 @@ def store_to_pool(side, hashes, tensors):
 
 def expect(condition, what):
     if not condition:
-        raise SystemExit(f"compare.py: {what}")
+        raise SystemExit(f"compare_sglang.py: {what}")
 
 
 def wait_until(condition, otherwise):
@@ -346,13 +351,24 @@ def prefetches(table):
             name = f"prefetch of 4 × {size_text(size)} from {kind}"
             prefetch(table, name, size, make())
             prefetch(table, f"{name}, both asked each 5 ms", size, make(), Theirs.wait)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(stores.mooncake(folder, GIB))
+        for size in (256 * KIB, MIB, 16 * MIB):
+            store = our_module.MooncakeEmbeddingStore(namespace="compare", **cluster.config)
+            probe = tensor_of(PAGE)
+            wait_until(lambda: store.batch_put(["probe"], [probe.data_ptr()], [PAGE]) == [True],
+                       "Mooncake stores nothing")
+            prefetch(table, f"prefetch of 4 × {size_text(size)} from Mooncake", size, store)
+            store.close(60)
 
 
 def prefetch(table, name, size, store, wait=None):
     tensor = tensor_of(size)
     batches = [new_hashes(4) for _ in range(4)]
     for hashes in batches:
-        expect(all(store.batch_put(hashes, [tensor.data_ptr()] * 4, [size] * 4)), "a put failed")
+        wait_until(lambda: all(store.batch_put(hashes, [tensor.data_ptr()] * 4, [size] * 4)),
+                   "the store does not take what is put")
 
     def operation(side, turn):
         hashes = batches[turn % 4]
