@@ -51,7 +51,8 @@ test: release models-and-media ## unit, conformance and integration tests
 	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
 
 .PHONY: test-mooncake
-test-mooncake: release ## tests that wait for Mooncake's own time-outs (minutes)
+test-mooncake: release models-and-media ## tests that wait for Mooncake's own time-outs, and by its C library (minutes)
+	scripts/mooncake-library
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check
@@ -111,7 +112,7 @@ test-engines: release-configured ## the Python package against the real SGLang, 
 	cmake --build --preset release --target python_package
 	cd tests/python/engines
 	PYTHONPATH=$(CURDIR)/build/release/python $(SGLANG_PYTHON) -B -m pytest -q -p no:cacheprovider \
-	  --confcutdir . test_sglang_release.py
+	  --confcutdir . test_sglang_release.py test_mooncake_raw.py
 
 .PHONY: bench
 bench: bootstrap ## measure, and print the figures of docs/performance.md

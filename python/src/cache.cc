@@ -160,7 +160,10 @@ Cache::Cache(const CacheSettings& settings, nb::object store) : settings_(settin
     native.fork.Check("store");
     parts.store = native.store;
   } else if (!store.is_none()) {
-    raw_ = std::make_shared<PythonStore>(store);
+    parts.store = std::make_shared<PythonStore>(store);
+  }
+  if (parts.store != nullptr && IsRaw(*parts.store)) {
+    raw_ = std::make_shared<RawStore>(std::move(parts.store));
     parts.store = raw_;
   }
   Status status;
@@ -235,7 +238,7 @@ EmbeddingKey Cache::ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_
   const EmbeddingKey made = ToKey(key);
   if (!raw_) return made;
   if (!nb::isinstance<nb::str>(key)) {
-    Raise(Status::Invalid("a store written in Python knows hashes; give the hash as a str"));
+    Raise(Status::Invalid("a store in raw format knows hashes; give the hash as a str"));
   }
   raw_->Remember(made, TextOf(key), spec, tokens > 0 ? static_cast<uint64_t>(tokens) : 0);
   return made;
@@ -271,7 +274,7 @@ nb::list Cache::GetMany(nb::sequence keys, const std::string& modality,
   for (size_t i = 0; i < names.size(); ++i) {
     items.push_back({names[i], expected_tokens ? (*expected_tokens)[i] : -1});
     if (raw_ && items.back().expected_tokens <= 0) {
-      Raise(Status::Invalid("a store written in Python needs expected_tokens for each key"));
+      Raise(Status::Invalid("a store in raw format needs expected_tokens for each key"));
     }
   }
   const TimePoint deadline = DeadlineIn(LookupSeconds(timeout_s));
@@ -334,7 +337,7 @@ std::unique_ptr<EmbeddingView> Cache::GetOrCompute(nb::object key, nb::callable 
   const EmbeddingSpec spec = SpecOf(modality);
   const LookupItem item{ToStoreKey(key, spec, expected_tokens), expected_tokens};
   if (raw_ && expected_tokens <= 0) {
-    Raise(Status::Invalid("a store written in Python needs expected_tokens"));
+    Raise(Status::Invalid("a store in raw format needs expected_tokens"));
   }
   const TimePoint wait_deadline = DeadlineIn(wait_s);
   while (true) {

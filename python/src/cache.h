@@ -18,6 +18,7 @@
 #include "python/src/embedding_view.h"
 #include "python/src/python_store.h"
 #include "python/src/support.h"
+#include "src/cache/raw_store.h"
 
 namespace embercache::python {
 
@@ -107,7 +108,7 @@ class Cache {
   const ForkGuard fork_;
   CacheSettings settings_;
   DType dtype_ = DType::kF32;
-  std::shared_ptr<PythonStore> raw_;  // null where the store is not written in Python
+  std::shared_ptr<RawStore> raw_;  // null where the store knows envelopes
   std::shared_ptr<EmbeddingCacheController> controller_;
   std::atomic<bool> closed_{false};
 };
