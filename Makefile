@@ -10,8 +10,9 @@ BACKEND ?= file
 # How long `make check-fuzz` gives each fuzzer.
 FUZZ_SECONDS ?= 10
 
-# A Python with SGLang, for `make test-engines`.
+# A Python with SGLang, for `make test-engines`, and which of its tests to run; empty: all.
 SGLANG_PYTHON ?= python3
+TESTS ?=
 
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
@@ -56,7 +57,7 @@ test-mooncake: release models-and-media ## tests that wait for Mooncake's own ti
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check
-check: check-format check-tree check-asan check-tsan check-fuzz ## all of the checks below
+check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz check-soak ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files
@@ -106,13 +107,15 @@ check-soak: program models-and-media ## a minute of mixed load on a server, whic
 check-status-page: program models-and-media ## the status page in headless Chromium, which has to be installed
 	scripts/check-status-page
 
-# Not a part of CI: SGLANG_PYTHON has to have SGLang and torch (docs/python.md).
+# Not a part of CI: SGLANG_PYTHON has to have SGLang and torch (docs/python.md). In a network of their
+# own, since Mooncake's ports are open on all of a machine's.
 .PHONY: test-engines
-test-engines: release-configured ## the Python package against the real SGLang, on a CPU
+test-engines: release-configured ## the Python package in the real SGLang, on a CPU (a quarter of an hour)
 	cmake --build --preset release --target python_package
 	cd tests/python/engines
-	PYTHONPATH=$(CURDIR)/build/release/python $(SGLANG_PYTHON) -B -m pytest -q -p no:cacheprovider \
-	  --confcutdir . test_sglang_release.py test_mooncake_raw.py
+	own=$$([[ $$EUID -eq 0 ]] || echo --user --map-root-user)
+	PYTHONPATH=$(CURDIR)/build/release/python unshare --net $$own bash -c 'ip link set lo up && exec "$$@"' _ \
+	  $(SGLANG_PYTHON) -B -m pytest -q -p no:cacheprovider --confcutdir . $(TESTS)
 
 .PHONY: bench
 bench: bootstrap ## measure, and print the figures of docs/performance.md

@@ -26,7 +26,9 @@
 #include <string>
 #include <vector>
 
+#include "src/cache/envelope.h"
 #include "src/store/redis/redis_store.h"
+#include "src/store/store_call.h"
 
 namespace embercache {
 namespace {
@@ -130,11 +132,21 @@ class Ours final : public Contender {
     Forget();
     Set();
   }
+  // Hashed as it comes, as the layer above the store does.
   void Get() override {
-    for (const GetResult& result : store_->BatchGetIntoMultiBuffers(gets_, {})) {
+    std::vector<RunningChecksum> checksums(pages_.size());
+    const std::function<void(size_t, uint64_t)> received = [&](size_t i, uint64_t bytes) {
+      checksums[i].ExtendTo(pages_[i].sources(), bytes);
+    };
+    CallContext context;
+    if (verify_) context.received = &received;
+    for (const GetResult& result : store_->BatchGetIntoMultiBuffers(gets_, context)) {
       if (result.outcome != GetOutcome::kHit) Fail(result.status.ToString());
     }
-    if (verify_) Verify();
+    for (size_t i = 0; verify_ && i < pages_.size(); ++i) {
+      checksums[i].ExtendTo(pages_[i].sources(), TotalBytes(pages_[i].sources()));
+      checksum_ += checksums[i].Finish().low;
+    }
   }
   void Set() override {
     if (verify_) Verify();

@@ -73,7 +73,7 @@ enum class PrefetchOutcome : uint8_t {
   kGlobal,
   kJoined,   // ready now; another request fetched or computed it
   kMissing,  // not in the store, or not there in a usable form
-  kNoRoom,   // no pages and no arena block now
+  kNoRoom,   // no pages: it is not in the host cache
   kFailed,   // the store or the leader failed, or the deadline passed
 };
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +28,7 @@ struct ObjectVersion {
   bool operator==(const ObjectVersion&) const = default;
 };
 
-// Limits of one call.
+// What goes with one call: its limits, and who wants to know how far it is.
 struct CallContext {
   // The store should answer by then with DeadlineExceeded for what is not done. It is a request: a
   // caller that must not wait longer has to stop waiting by itself, and must keep the buffers
@@ -35,6 +36,12 @@ struct CallContext {
   TimePoint deadline = TimePoint::max();
   // When set and true, the store should answer Cancelled for what is not done. May be null.
   const std::atomic<bool>* cancelled = nullptr;
+  // When set, a get may say that the first `bytes` bytes of an item's buffers have come, and will
+  // stay if the item is a hit, so that they are looked at while they are warm and others are on
+  // their way. Fewer bytes than before take back what was said before. Only on the calling thread,
+  // within the call; must not throw. May be null. A store that wraps another one and changes items,
+  // results or bytes gives none to that one.
+  const std::function<void(size_t item, uint64_t bytes)>* received = nullptr;
 };
 
 enum class GetOutcome : uint8_t {

@@ -144,6 +144,10 @@ class Store:
         """Its name."""
 
     @property
+    def raw(self) -> bool:
+        """Whether its objects are rows alone, under the hashes as they are given."""
+
+    @property
     def health(self) -> tuple[str, str]:
         """
         ``("up" | "starting" | "down", detail)``, as far as it is known; never waits.
@@ -246,6 +250,11 @@ class Cache:
         Whether each is here or, as a hint, in the store. A store that does not answer has nothing.
         """
 
+    def exists_here(self, keys: Sequence[Key | str]) -> list[bool] | None:
+        """
+        What exists answers, where no store has to be asked for it; else None. Never waits.
+        """
+
     def publish(self, keys: Sequence[Key | str]) -> tuple[int, int, int]:
         """
         Offers all that are ready to the store in one batch, and does not wait for it: ``(new, existing, skipped)``,
@@ -273,6 +282,9 @@ class Cache:
         Of each item: ``pending``, ``local``, ``global``, ``joined``, ``missing``, ``no_room`` or ``failed``.
         """
 
+    def prefetch_ready(self, req_id: str) -> list[bool]:
+        """Of each item: whether it is ready, and held for the request."""
+
     def release_request(self, req_id: str) -> bool:
         """Gives the request's pins back. False for one that is not known."""
 
@@ -286,6 +298,17 @@ class Cache:
         """
         Copies one embedding into a contiguous array ``[rows, hidden]`` from a row on, in the background. None where it is
         not in host memory.
+        """
+
+    def store_rows(self, keys: Sequence[Key | str], addresses: Sequence[int], tokens: Sequence[int], owners: Sequence[object], modality: str = 'image') -> Copies:
+        """
+        store_to_pool, for rows at addresses in host memory that the caller has checked: contiguous, of the cache's width and
+        dtype. The owners are kept until the copies are done.
+        """
+
+    def load_rows(self, key: Key | str, address: int, rows: int, hidden: int, owner: object) -> Copies | None:
+        """
+        load, to an address in host memory with room for ``[rows, hidden]`` that the caller has checked as for store_rows.
         """
 
     def stats(self) -> dict[str, object]:

@@ -145,6 +145,10 @@ void BindCache(nb::module_& module) {
                    "None = None) -> list[bool]"),
            "Whether each is here or, as a hint, in the store. A store that does not answer has "
            "nothing.")
+      .def("exists_here", &Cache::ExistsHere, nb::arg("keys"),
+           nb::sig("def exists_here(self, keys: collections.abc.Sequence[Key | str]) -> list[bool] "
+                   "| None"),
+           "What exists answers, where no store has to be asked for it; else None. Never waits.")
       .def("publish", &Cache::Publish, nb::arg("keys"),
            nb::sig("def publish(self, keys: collections.abc.Sequence[Key | str]) -> tuple[int, "
                    "int, int]"),
@@ -167,6 +171,8 @@ void BindCache(nb::module_& module) {
       .def("prefetch_outcomes", &Cache::PrefetchOutcomes, nb::arg("req_id"),
            "Of each item: ``pending``, ``local``, ``global``, ``joined``, ``missing``, ``no_room`` "
            "or ``failed``.")
+      .def("prefetch_ready", &Cache::PrefetchReady, nb::arg("req_id"),
+           "Of each item: whether it is ready, and held for the request.")
       .def("release_request", &Cache::ReleaseRequest, nb::arg("req_id"),
            "Gives the request's pins back. False for one that is not known.")
       .def(
@@ -195,6 +201,36 @@ void BindCache(nb::module_& module) {
                   "Copies | None"),
           "Copies one embedding into a contiguous array ``[rows, hidden]`` from a row on, in the "
           "background. None where it is\nnot in host memory.")
+      .def(
+          "store_rows",
+          [](Cache& cache, nb::sequence keys, const std::vector<uintptr_t>& addresses,
+             const std::vector<uint64_t>& tokens, const std::vector<nb::object>& owners,
+             const std::string& modality) {
+            return Copies{cache.StoreRows(keys, addresses, tokens, owners, modality)};
+          },
+          nb::arg("keys"), nb::arg("addresses"), nb::arg("tokens"), nb::arg("owners"),
+          nb::arg("modality") = "image",
+          nb::sig("def store_rows(self, keys: collections.abc.Sequence[Key | str], addresses: "
+                  "collections.abc.Sequence[int], tokens: collections.abc.Sequence[int], owners: "
+                  "collections.abc.Sequence[object], modality: str = 'image') -> Copies"),
+          "store_to_pool, for rows at addresses in host memory that the caller has checked: "
+          "contiguous, of the cache's width and\ndtype. The owners are kept until the copies are "
+          "done.")
+      .def(
+          "load_rows",
+          [](Cache& cache, nb::object key, uintptr_t address, uint64_t rows, uint64_t hidden,
+             nb::object owner) -> std::optional<Copies> {
+            CopyHandle handle =
+                cache.LoadRows(std::move(key), address, rows, hidden, std::move(owner));
+            if (!handle) return std::nullopt;
+            return Copies{std::move(handle)};
+          },
+          nb::arg("key"), nb::arg("address"), nb::arg("rows"), nb::arg("hidden"), nb::arg("owner"),
+          nb::sig(
+              "def load_rows(self, key: Key | str, address: int, rows: int, hidden: int, owner: "
+              "object) -> Copies | None"),
+          "load, to an address in host memory with room for ``[rows, hidden]`` that the caller has "
+          "checked as for store_rows.")
       .def("stats", &Cache::Stats, nb::sig("def stats(self) -> dict[str, object]"),
            "Pools (pages, entries), lanes to the store, and the store's state.")
       .def("regions", &Cache::Regions, nb::sig("def regions(self) -> list[tuple[int, int]]"),

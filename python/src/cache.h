@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "embercache/controller.h"
+#include "python/src/copy_threads.h"
 #include "python/src/embedding_view.h"
+#include "python/src/key_memo.h"
 #include "python/src/python_store.h"
 #include "python/src/support.h"
 #include "src/cache/raw_store.h"
@@ -55,7 +57,7 @@ class Cache {
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
-  EmbeddingKey Key(const std::string& hash) const;
+  EmbeddingKey Key(nb::str hash) { return memo_.KeyOf(hash); }
   EmbeddingKey MediaKey(nb::bytes media, const std::string& modality,
                         const std::string& options) const;
 
@@ -69,6 +71,8 @@ class Cache {
   std::unique_ptr<EmbeddingView> Pin(nb::object key);
   bool HasLocal(nb::object key);
   std::vector<bool> Exists(nb::sequence keys, std::optional<double> timeout_s);
+  // The answer of Exists where no store has to be asked for it.
+  std::optional<std::vector<bool>> ExistsHere(nb::sequence keys);
   nb::tuple Publish(nb::sequence keys);
   std::string Remove(nb::object key, double timeout_s);
 
@@ -76,10 +80,17 @@ class Cache {
                 const std::vector<int64_t>& expected_tokens, const std::string& modality);
   std::string PrefetchState(const std::string& req_id, double wait_s);
   std::vector<std::string> PrefetchOutcomes(const std::string& req_id);
+  std::vector<bool> PrefetchReady(const std::string& req_id);
   bool ReleaseRequest(const std::string& req_id);
 
   CopyHandle StoreToPool(nb::sequence keys, const std::vector<InputArray>& arrays,
                          const std::string& modality, const std::string& metadata);
+  // The same for rows that are known to be contiguous and of the cache's dtype.
+  CopyHandle StoreRows(nb::sequence keys, const std::vector<uintptr_t>& addresses,
+                       const std::vector<uint64_t>& tokens, const std::vector<nb::object>& owners,
+                       const std::string& modality);
+  CopyHandle LoadRows(nb::object key, uintptr_t address, uint64_t rows, uint64_t hidden,
+                      nb::object owner);
   CopyHandle Load(nb::object key, nb::ndarray<nb::c_contig, nb::device::cpu> destination,
                   uint64_t row_offset);
   static std::vector<std::string> WaitCopies(const CopyHandle& handle, double timeout_s);
@@ -96,19 +107,21 @@ class Cache {
   EmbeddingCacheController& Use() const;
   EmbeddingSpec SpecOf(const std::string& modality) const;
   // A Key, or a caller's hash as a str.
-  EmbeddingKey ToKey(nb::handle key) const;
+  EmbeddingKey ToKey(nb::handle key);
   // For calls to the store: one in raw format has to know the hash, and for a get the rest.
   EmbeddingKey ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_t tokens);
   std::vector<EmbeddingKey> ToStoreKeys(nb::sequence keys, const EmbeddingSpec& spec,
                                         const std::vector<int64_t>* tokens);
-  double LookupSeconds(std::optional<double> timeout_s) const;
+  CopyHandle Store(const EmbeddingSpec& spec, std::vector<PoolItem> items);
   std::unique_ptr<EmbeddingView> Compute(Claim claim, const nb::callable& compute,
                                          const EmbeddingSpec& spec, const std::string& metadata);
 
   const ForkGuard fork_;
   CacheSettings settings_;
   DType dtype_ = DType::kF32;
+  KeyMemo memo_;
   std::shared_ptr<RawStore> raw_;  // null where the store knows envelopes
+  std::shared_ptr<CopyThreads> copies_;
   std::shared_ptr<EmbeddingCacheController> controller_;
   std::atomic<bool> closed_{false};
 };

@@ -69,6 +69,13 @@ void RaiseIfError(const Status& status) {
   if (!status.ok()) Raise(status);
 }
 
+std::string_view TextOf(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) throw nb::python_error();
+  return {data, static_cast<size_t>(size)};
+}
+
 Result<DType> ParseDType(const std::string& name) {
   std::string known;
   for (const DType dtype : kDTypes) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "embercache/clock.h"
@@ -27,6 +28,9 @@ T ValueOrRaise(Result<T> result) {
   RaiseIfError(result.status());
   return *std::move(result);
 }
+
+// In UTF-8, of a str; good as long as that lives. Raises for what is not valid Unicode.
+std::string_view TextOf(nb::handle text);
 
 // "F32" and so on; Invalid lists the names.
 Result<DType> ParseDType(const std::string& name);

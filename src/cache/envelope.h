@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -23,6 +24,27 @@ struct PayloadChecksum {
 
 // Over `buffers` as one sequence of bytes.
 PayloadChecksum ChecksumOf(std::span<const ConstBuffer> buffers);
+
+// The checksum of a payload that comes bit by bit. Not thread-safe.
+class RunningChecksum {
+ public:
+  RunningChecksum();
+  RunningChecksum(RunningChecksum&&) noexcept;
+  RunningChecksum& operator=(RunningChecksum&&) noexcept;
+  ~RunningChecksum();
+
+  // So many bytes are in it.
+  uint64_t bytes() const { return bytes_; }
+  // Takes in more of `buffers`, until the first `bytes` bytes of them are in it; with fewer than
+  // there are, from their start. REQUIRES: the buffers hold so many.
+  void ExtendTo(std::span<const ConstBuffer> buffers, uint64_t bytes);
+  PayloadChecksum Finish() const;
+
+ private:
+  class Hash;
+  std::unique_ptr<Hash> hash_;
+  uint64_t bytes_ = 0;
+};
 
 struct Trailer {
   EmbeddingInfo info;
@@ -74,9 +96,9 @@ Status CheckIdentity(const Trailer& trailer, const EmbeddingKey& key, const Embe
                      int64_t expected_tokens);
 
 // Whether the bytes are what the trailer says: the object's length, zero padding, the payload's
-// checksum. `content` is all before the trailer, in order. OK, or Corruption that names the
-// difference.
+// checksum. `content` is all before the trailer, in order; `begun` has taken in some of it, or
+// nothing. OK, or Corruption that names the difference.
 Status CheckContent(const Trailer& trailer, std::span<const ConstBuffer> content,
-                    uint64_t object_bytes);
+                    uint64_t object_bytes, RunningChecksum* begun);
 
 }  // namespace embercache

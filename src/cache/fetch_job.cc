@@ -215,8 +215,7 @@ bool FetchJob::Verify(Pending& item, const GetResult& result) {
   }
   Status identity = CheckIdentity(trailer, fetch.key, *spec, fetch.expected_tokens);
   if (!identity.ok()) return Bad(item, result.version, identity);
-  const std::vector<ConstBuffer> content(item.buffers.begin(), item.buffers.end() - 1);
-  Status intact = CheckContent(trailer, content, result.bytes);
+  Status intact = CheckContent(trailer, item.content, result.bytes, &item.checksum);
   if (!intact.ok()) return Bad(item, result.version, intact);
   FetchResult& final = results_[item.index];
   final.spec = *spec;
@@ -268,12 +267,26 @@ void FetchJob::GetRound(const CallContext& context) {
   for (Pending& item : pending_) {
     item.buffers = items_[item.index].block->ObjectFillBuffers(
         PaddedBytes(item.payload_bytes) + item.trailer_blocks * kBlockBytes, item.trailer_blocks);
+    item.content.assign(item.buffers.begin(), item.buffers.end() - 1);
+    item.checksum = {};
     gets.push_back({.key = item.key_text, .buffers = item.buffers});
   }
+  const std::function<void(size_t, uint64_t)> received = [this](size_t index, uint64_t bytes) {
+    Hash(pending_[index], bytes);
+  };
+  CallContext watched = context;
+  watched.received = &received;
   const std::vector<GetResult> results = cache_.CallStore<GetResult>(
-      "get", gets.size(), [&] { return cache_.store_->BatchGetIntoMultiBuffers(gets, context); });
+      "get", gets.size(), [&] { return cache_.store_->BatchGetIntoMultiBuffers(gets, watched); });
   size_t next = 0;
   std::erase_if(pending_, [&](Pending& item) { return !Take(item, results[next++], context); });
+}
+
+// Which of the last block before the trailer is payload, only the trailer tells.
+void FetchJob::Hash(Pending& item, uint64_t received_bytes) {
+  const uint64_t content_bytes = PaddedBytes(item.payload_bytes);
+  const uint64_t certain_bytes = content_bytes - std::min(content_bytes, kBlockBytes);
+  item.checksum.ExtendTo(item.content, std::min(received_bytes, certain_bytes));
 }
 
 Status FetchJob::Run(const CallContext& context) {

@@ -33,12 +33,16 @@ class FetchJob {
     int bad_reads = 0;
     int wrong_sizes = 0;
     std::vector<MutableBuffer> buffers;
+    std::vector<ConstBuffer> content;  // of them all but the trailer
+    RunningChecksum checksum;          // of what has come of it
     std::string key_text;
   };
 
   // One stat of the items without memory; false when there are none.
   bool StatUnknown(const CallContext& context);
   void GetRound(const CallContext& context);
+  // While the store is at work.
+  static void Hash(Pending& item, uint64_t received_bytes);
   std::vector<StatResult> Stat(std::span<const std::string_view> keys, const CallContext& context);
   // True for all below: the item goes on; false: its result is final.
   bool TakeStat(Pending& item, const StatResult& stat);

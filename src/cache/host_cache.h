@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -133,7 +134,7 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<PoolState>> pools_ GUARDED_BY(mutex_);
   std::shared_ptr<PagePool> arena_ GUARDED_BY(mutex_);
-  std::unordered_map<EmbeddingKey, std::unique_ptr<CacheEntry>, EmbeddingKeyHash> index_
+  boost::unordered_flat_map<EmbeddingKey, std::unique_ptr<CacheEntry>, EmbeddingKeyHash> index_
       GUARDED_BY(mutex_);
   // Removed from the index while filling or pinned: each lives until its claim and pins are gone.
   std::unordered_map<CacheEntry*, std::unique_ptr<CacheEntry>> removed_ GUARDED_BY(mutex_);

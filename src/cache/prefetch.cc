@@ -14,6 +14,8 @@ namespace {
 
 PrefetchOutcome OutcomeOf(const LookupAnswer& answer) {
   if (answer.pin) {
+    // What is not in the cache, nobody could find there.
+    if (!answer.pin.cached()) return PrefetchOutcome::kNoRoom;
     if (answer.source == Source::kLocal) return PrefetchOutcome::kLocal;
     return answer.source == Source::kGlobal ? PrefetchOutcome::kGlobal : PrefetchOutcome::kJoined;
   }
@@ -34,7 +36,7 @@ void PrefetchRequest::Take(size_t index, LookupAnswer answer, bool late) {
   outcomes_[index] = outcome;
   ++resolved_;
   if (outcome == PrefetchOutcome::kFailed && late) expired_ = true;
-  if (answer.pin && !released_) pins_.push_back(std::move(answer.pin));
+  if (answer.pin.cached() && !released_) pins_.push_back(std::move(answer.pin));
   if (resolved_ == outcomes_.size()) done_.NotifyAll();
 }
 

@@ -144,7 +144,9 @@ std::vector<GetResult> RawStore::BatchGetIntoMultiBuffers(std::span<const GetIte
     payloads[i] = Head(items[i].buffers, payload_bytes);
     batch.Add(i, {.key = name.payload_key, .buffers = payloads[i]});
   }
-  if (!batch.items.empty()) batch.Spread(payloads_->BatchGetIntoMultiBuffers(batch.items, context));
+  // What has come of a payload says nothing of the items that were asked for.
+  const CallContext limits{.deadline = context.deadline, .cancelled = context.cancelled};
+  if (!batch.items.empty()) batch.Spread(payloads_->BatchGetIntoMultiBuffers(batch.items, limits));
   for (const size_t i : batch.indices) {
     GetResult& result = batch.results[i];
     // An object of another length is another embedding.

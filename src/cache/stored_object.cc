@@ -55,7 +55,8 @@ Status Check(const Trailer& trailer, const std::optional<EmbeddingKey>& key, Con
     EMBERCACHE_RETURN_IF_ERROR(
         CheckIdentity(trailer, key.value_or(trailer.info.key), trailer.info.spec, -1));
   }
-  return CheckContent(trailer, {&content, 1}, object_bytes);
+  RunningChecksum checksum;
+  return CheckContent(trailer, {&content, 1}, object_bytes, &checksum);
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ void EncodeTask::Start() {
 
 Result<EncodeRequest> EncodeTask::Parse() {
   HttpRequest& request = exchange_->request();
-  const std::string boundary = MultipartBoundary(request.Header("Content-Type"));
+  EMBERCACHE_ASSIGN_OR_RETURN(const std::string boundary,
+                              MultipartBoundary(request.Header("Content-Type")));
   return boundary.empty() ? ParseEncodeRequest(request.body, limits_.max_items)
                           : ParseEncodeForm(request.body, boundary, limits_.max_items);
 }

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "src/server/error_response.h"
+#include "src/server/http_head.h"
 
 namespace embercache {
 namespace {
@@ -33,6 +34,7 @@ constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr uint64_t kMaxDiscardedBytes = 1 << 20;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr Duration kLingerTime = std::chrono::seconds(5);
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // A body that is sent from where it lies.
 struct PayloadBody {
@@ -72,17 +74,15 @@ PayloadBody::value_type BodyOf(const HttpResponse& response) {
   return body;
 }
 
-HttpRequest HeadOf(const http::request<http::buffer_body>& message) {
-  HttpRequest request;
-  request.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
-  const size_t question = target.find('?');
-  request.path = target.substr(0, question);
-  if (question != std::string_view::npos) request.query = target.substr(question + 1);
+// An answer: the request is refused.
+std::optional<HttpResponse> ReadHead(const http::request<http::buffer_body>& message,
+                                     HttpRequest* request) {
+  request->method = std::string(message.method_string());
   for (const auto& field : message) {
-    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    request->headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
-  return request;
+  const std::string_view target(message.target().data(), message.target().size());
+  return TakeHead(target, message.version(), request);
 }
 
 HttpResponse TooLarge(uint64_t limit) {
@@ -224,7 +224,10 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   }
 
   HttpRequest& request = incoming.request;
-  request = HeadOf(parser.get());
+  if (std::optional<HttpResponse> refusal = ReadHead(parser.get(), &request)) {
+    linger_ = co_await Send(request, std::move(*refusal), false);
+    co_return false;
+  }
   HttpRequest head;  // for OnAnswer; the request moves on
   head.method = request.method;
   head.path = request.path;
@@ -245,6 +248,7 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   }
   if (!response) {
     request.received = SteadyClock().Now();
+    probes_ = parser.get().version() >= 11;
     auto exchange = std::make_shared<Exchange>(std::move(request), shared_from_this());
     response = co_await AwaitAnswer(std::move(exchange));
     if (!response) co_return false;
@@ -283,7 +287,6 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& inc
 }
 
 asio::awaitable<bool> HttpSession::SendContinue() {
-  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   SetDeadline(SteadyClock().Now() + context_->options.slow_grace);
   const auto [error, bytes] =
       co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()), kToken);
@@ -390,8 +393,20 @@ void HttpSession::WatchClient() {
         const ssize_t got = recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         // What came early stays for later.
         if (got > 0 || (got < 0 && errno == EAGAIN)) return;
-        self->ClientGone();
+        got == 0 ? self->ProbeClient() : self->ClientGone();
       });
+}
+
+void HttpSession::ProbeClient() {
+  // First, so that the reset is not missed.
+  socket_.async_wait(asio::ip::tcp::socket::wait_error,
+                     [self = shared_from_this()](error_code error) {
+                       if (!error && self->waiting_) self->ClientGone();
+                     });
+  if (!probes_) return;
+  const ssize_t sent = send(socket_.native_handle(), kContinue.data(), kContinue.size(),
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(kContinue.size())) ClientGone();
 }
 
 void HttpSession::ClientGone() {

@@ -85,6 +85,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::asio::awaitable<void> Linger();
 
   void WatchClient();
+  // After the client's last byte: has it left, or does it only send no more? A socket that is
+  // closed answers anything that is written with a reset; clients of HTTP/1.1 pass over an interim
+  // answer. One of HTTP/1.0 is taken to wait.
+  void ProbeClient();
   void ClientGone();
   // Cancels what the socket waits for at `when`.
   void SetDeadline(TimePoint when);
@@ -101,6 +105,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool draining_ = false;
   bool linger_ = false;
   bool waiting_ = false;  // for an answer
+  bool probes_ = false;
   bool gone_ = false;
   std::optional<HttpResponse> answer_;
   std::function<void()> on_gone_;

@@ -143,11 +143,27 @@ class Reader {
 
 }  // namespace
 
-std::string MultipartBoundary(std::string_view content_type) {
+Result<std::string> MultipartBoundary(std::string_view content_type) {
+  constexpr std::string_view kAnyMultipart = "multipart/";
   std::string_view rest = content_type;
-  if (!EqualIgnoringCase(TakeUntil(&rest, ';'), "multipart/form-data")) return {};
-  const std::string boundary = Parameter(content_type, "boundary").value_or("");
-  return boundary.size() <= kMaxBoundaryBytes ? boundary : "";
+  const std::string_view type = TakeUntil(&rest, ';');
+  if (!EqualIgnoringCase(type.substr(0, kAnyMultipart.size()), kAnyMultipart)) return std::string();
+  if (!EqualIgnoringCase(type, "multipart/form-data")) {
+    return Status::Invalid(fmt::format(
+        "header Content-Type is '{}'; of multipart types, only multipart/form-data is served",
+        type));
+  }
+  std::optional<std::string> boundary = Parameter(content_type, "boundary");
+  if (!boundary) {
+    return Status::Invalid("header Content-Type is multipart/form-data without a boundary");
+  }
+  if (boundary->empty() || boundary->size() > kMaxBoundaryBytes || boundary->back() == ' ') {
+    return Status::Invalid(fmt::format(
+        "the boundary in header Content-Type has {} characters; it has to have 1 to {}, and not "
+        "end in a blank",
+        boundary->size(), kMaxBoundaryBytes));
+  }
+  return *std::move(boundary);
 }
 
 Result<std::vector<FormPart>> ParseMultipart(std::span<std::byte> body, std::string_view boundary,

@@ -17,8 +17,10 @@ struct FormPart {
   std::span<std::byte> content;
 };
 
-// The parameter `boundary` of a Content-Type that is multipart/form-data; empty for another one.
-std::string MultipartBoundary(std::string_view content_type);
+// The parameter `boundary` of a Content-Type that is multipart/form-data; empty for one that is not
+// multipart. Invalid: of another multipart type, or without a boundary of 1 to 70 characters that
+// does not end in a blank (RFC 2046).
+Result<std::string> MultipartBoundary(std::string_view content_type);
 
 // The parts, in order, where they lie in `body` (RFC 7578). Invalid says what is wrong.
 Result<std::vector<FormPart>> ParseMultipart(std::span<std::byte> body, std::string_view boundary,

@@ -200,7 +200,9 @@ std::vector<GetResult> FaultyStore::BatchGetIntoMultiBuffers(std::span<const Get
   }
 
   std::vector<GetResult> results(items.size());
-  std::vector<GetResult> served = inner_->BatchGetIntoMultiBuffers(passed, context);
+  CallContext inner_context = context;
+  inner_context.received = nullptr;
+  std::vector<GetResult> served = inner_->BatchGetIntoMultiBuffers(passed, inner_context);
   for (size_t j = 0; j < served.size(); ++j) results[indices[j]] = std::move(served[j]);
   for (size_t i = 0; i < items.size(); ++i) {
     const Strike& strike = plan.items[i];

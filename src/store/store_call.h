@@ -23,6 +23,11 @@ Status CheckKey(std::string_view key);
 // Cancelled or DeadlineExceeded when the call should stop now, else OK.
 Status CheckCall(const CallContext& context, const Clock& clock);
 
+// Says how much of an item has come, to who wants to know.
+inline void TellReceived(const CallContext& context, size_t item, uint64_t bytes) {
+  if (context.received != nullptr) (*context.received)(item, bytes);
+}
+
 // Invalid for a page of no objects.
 Status CheckListLimit(size_t limit);
 

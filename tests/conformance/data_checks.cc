@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/conformance/checks.h"
@@ -71,6 +73,16 @@ void EmptyBatchesAnswerNothing(ConformanceRun& run) {
   run.Expect(run.store().BatchRemove({}, {}).empty(), "BatchRemove");
 }
 
+// What a store says of bytes while it is at work is so.
+void ExpectReceived(ConformanceRun& run, const GuardedBuffers& target, const Bytes& bytes,
+                    uint64_t count) {
+  if (!run.Expect(count <= bytes.size(), "{} of {} bytes told", count, bytes.size())) return;
+  const Bytes content = target.Content();
+  run.Expect(std::equal(content.begin(), content.begin() + static_cast<std::ptrdiff_t>(count),
+                        bytes.begin()),
+             "{} bytes told that are not there", count);
+}
+
 void ScatterAndGatherOverOddSplits(ConformanceRun& run) {
   const std::vector<std::vector<size_t>> splits = {
       {1},
@@ -97,7 +109,12 @@ void ScatterAndGatherOverOddSplits(ConformanceRun& run) {
       sizes.push_back(rest);
       GuardedBuffers target(sizes);
       const GetItem get{key, target.buffers()};
-      const GetResult got = run.store().BatchGetIntoMultiBuffers({&get, 1}, {}).at(0);
+      const std::function<void(size_t, uint64_t)> received = [&](size_t, uint64_t count) {
+        ExpectReceived(run, target, bytes, count);
+      };
+      CallContext context;
+      context.received = &received;
+      const GetResult got = run.store().BatchGetIntoMultiBuffers({&get, 1}, context).at(0);
       run.Expect(got.outcome == GetOutcome::kHit && target.Content() == bytes,
                  "put in split {} and read in split {}: outcome {}, {}", i, j,
                  static_cast<int>(got.outcome), got.status.ToString());
@@ -132,7 +149,15 @@ void MixedBatchesAnswerEachItem(ConformanceRun& run) {
   for (const size_t size : sizes) {
     buffers.push_back(targets.emplace_back(std::vector<size_t>{size}).buffers()[0]);
   }
-  const auto gets = run.store().BatchGet(keys, buffers, {});
+  const auto caller = std::this_thread::get_id();
+  const std::function<void(size_t, uint64_t)> received = [&](size_t index, uint64_t count) {
+    run.Expect(std::this_thread::get_id() == caller, "get {} is told on another thread", index);
+    if (!run.Expect(index < keys.size(), "item {} of {} is told", index, keys.size())) return;
+    ExpectReceived(run, targets[index], index == 6 ? bytes_b : bytes_a, count);
+  };
+  CallContext context;
+  context.received = &received;
+  const auto gets = run.store().BatchGet(keys, buffers, context);
   if (!run.Expect(gets.size() == 7, "{} results for 7 gets", gets.size())) return;
   const GetOutcome expected[] = {GetOutcome::kHit,       GetOutcome::kMiss,   GetOutcome::kHit,
                                  GetOutcome::kWrongSize, GetOutcome::kFailed, GetOutcome::kFailed,

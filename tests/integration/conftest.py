@@ -70,6 +70,17 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
+def settle(server):
+    """Waits until the server has let go of all requests and their pins: a moment after the answers."""
+
+    def is_settled():
+        stats = server.request("GET", "/v1/stats").json()
+        held = [pool["entries"][kind] for pool in stats["pools"] for kind in ("pinned", "filling")]
+        return stats["items_admitted"] == sum(held) == 0
+
+    wait_until(is_settled)
+
+
 def picture(seed, size=(64, 48), kind="PNG"):
     """The bytes of an image file; another seed gives another image."""
     pixels = random.Random(seed).randbytes(size[0] * size[1] * 3)

@@ -107,10 +107,34 @@ def test_requests_of_local_pages_are_served(server, host):
         assert wire.read().status == 200
 
 
-def test_a_request_without_host_is_refused(server):
+def test_a_request_without_exactly_one_host_is_refused(server):
+    for head_lines in ("", "Host: localhost\nHost: localhost\n"):
+        with Wire(server) as wire:
+            wire.send(f"GET /v1/stats HTTP/1.1\n{head_lines}\n")
+            assert wire.read().status == 400
+
+
+def test_a_target_in_absolute_form_is_served_and_its_host_counts(server):
     with Wire(server) as wire:
-        wire.send("GET /v1/stats HTTP/1.1\n\n")
+        wire.send("GET http://localhost:80/health HTTP/1.1\nHost: evil.example\n\n")
+        assert wire.read().json() == {"status": "ok"}
+        wire.send("GET http://evil.example/health HTTP/1.1\nHost: localhost\n\n")
         assert wire.read().status == 403
+
+
+@pytest.mark.parametrize(
+    "content_type, part",
+    [
+        ("multipart/form-data", "without a boundary"),
+        ('multipart/form-data; boundary=""', "0 characters"),
+        ("multipart/form-data; boundary=" + "a" * 71, "71 characters"),
+        ("multipart/mixed; boundary=a", "multipart/mixed"),
+    ],
+)
+def test_a_form_without_a_usable_boundary_is_refused_for_that(server, content_type, part):
+    answer = server.request("POST", "/v1/encode", BODY, {"Content-Type": content_type})
+    assert answer.status == 400
+    assert part in answer.json()["error"]["message"]
 
 
 def test_a_connection_serves_many_requests(server):
@@ -148,6 +172,25 @@ def test_malformed_chunks_are_refused(server):
     with Wire(server) as wire:
         wire.send(head(Transfer_Encoding="chunked"), b"zz\r\nhello\r\n0\r\n\r\n")
         assert wire.read().status == 400
+        assert wire.closed()
+
+
+def test_a_transfer_coding_that_is_not_served_is_501_and_the_connection_closed(server):
+    with Wire(server) as wire:
+        wire.send(head(Transfer_Encoding="gzip, chunked"), b"0\r\n\r\n" + head("GET", "/health").encode())
+        answer = wire.read()
+        assert (answer.status, answer.json()["error"]["code"]) == (501, "UNIMPLEMENTED")
+        assert wire.closed()
+
+
+def test_a_client_that_sends_no_more_gets_its_answer(server):
+    with Wire(server) as wire:
+        wire.send(head(Content_Length=len(BODY)), BODY)
+        wire.socket.shutdown(socket.SHUT_WR)
+        answer = wire.read()
+        while answer.status == 100:  # whether it is still there
+            answer = wire.read()
+        assert answer.status == 200
         assert wire.closed()
 
 

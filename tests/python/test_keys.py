@@ -45,6 +45,17 @@ def _cache():
     return _open[0]
 
 
+def test_keys_are_right_whatever_was_asked_for_before(open_cache):
+    asked, fresh = open_cache(max_pool_bytes=0), open_cache(max_pool_bytes=0)
+    hashes = [str(number * 7919) for number in range(100_000)]
+    keys = [asked.key(mm_hash) for mm_hash in hashes]
+    assert len(set(keys)) == len(hashes)
+    assert [asked.key(mm_hash) for mm_hash in hashes] == keys
+    assert [fresh.key(mm_hash) for mm_hash in reversed(hashes[:1000])] == keys[999::-1]
+    for text in ("", "ä" * 35, "x" * 71, "x" * 72):
+        assert asked.key(text) == asked.key(text) == fresh.key(text)
+
+
 def test_keys_compare_with_anything_and_refuse_what_is_no_key(open_cache):
     key = open_cache().key("h")
     assert key != "h" and key != None  # noqa: E711

@@ -45,6 +45,35 @@ def test_everything_public_says_what_it_does():
 
 
 
+def run_program(*arguments, **environment):
+    return subprocess.run([sys.executable, "-B", "-m", "embercache", *arguments], text=True,
+                          capture_output=True, timeout=120, env={**os.environ, **environment})
+
+
+def test_the_program_comes_with_the_package():
+    done = run_program("--help")
+    assert done.returncode == 0 and "serve" in done.stdout, done.stderr
+    done = run_program("nosuch")
+    assert done.returncode == 2 and "'nosuch'" in done.stderr
+
+
+def test_the_program_uses_this_pythons_onnx_runtime_unless_another_is_named(monkeypatch):
+    import embercache.__main__ as module
+
+    started = []
+    monkeypatch.setattr(os, "execv", lambda program, words: started.append(
+        (words[1:], os.environ.get("ONNXRUNTIME_LIBRARY"))))
+    monkeypatch.setattr(sys, "argv", ["embercache", "serve", "--port", "0"])
+    monkeypatch.delenv("ONNXRUNTIME_ROOT", raising=False)
+    monkeypatch.setenv("ONNXRUNTIME_LIBRARY", "/another.so")
+    module.main()
+    monkeypatch.setenv("ONNXRUNTIME_LIBRARY", "")
+    module.main()
+    [(words, another), (_, found)] = started
+    assert words == ["serve", "--port", "0"] and another == "/another.so"
+    assert pathlib.Path(found).name.startswith("libonnxruntime.so") and pathlib.Path(found).exists()
+
+
 def run_pth(value):
     line = (ROOT / "python/embercache.pth").read_text()
     code = f"import sys\nbefore = set(sys.modules)\n{line}print(sorted(set(sys.modules) - before))"
@@ -125,6 +154,23 @@ def test_install_puts_our_classes_in_sglangs_place(fake_sglang, home, when):
     if when == "pth":
         environment["EMBERCACHE_SGLANG"] = "1"
     done = run_python(head + CHECK, name, env=environment)
+    assert done.stdout.split()[:5] == PATCHED, done.stderr
+
+
+OLDER_FORMS = {
+    "ranks and eviction": "self, tp_rank, tp_size, embedding_store, max_pool_size_gb=4.0, "
+    "hidden_dims=None, tp_group=None, all_rank_get=False, enable_eviction=True, "
+    "max_eviction_batch=100, dtype=None",
+    "ranks alone": "self, tp_rank, tp_size, embedding_store, max_pool_size_gb=4.0, "
+    "hidden_dims=None, tp_group=None, all_rank_get=False",
+}
+
+
+@pytest.mark.parametrize("form", OLDER_FORMS)
+def test_older_releases_that_give_ranks_are_known(fake_sglang, form):
+    environment = fake_sglang(OLDER_FORMS[form])
+    install = "import embercache.sglang; embercache.sglang.install()\n"
+    done = run_python(install + CHECK, "mem_cache", env=environment)
     assert done.stdout.split()[:5] == PATCHED, done.stderr
 
 

@@ -40,7 +40,9 @@ class HookStore final : public EmbeddingStore {
   std::vector<GetResult> BatchGetIntoMultiBuffers(std::span<const GetItem> items,
                                                   const CallContext& context) override {
     Enter(gets);
-    return Show(inner_->BatchGetIntoMultiBuffers(items, context), on_get);
+    CallContext inner_context = context;
+    if (on_get) inner_context.received = nullptr;
+    return Show(inner_->BatchGetIntoMultiBuffers(items, inner_context), on_get);
   }
   std::vector<PutResult> BatchPutFromMultiBuffers(std::span<const PutItem> items,
                                                   const CallContext& context) override {

@@ -56,8 +56,15 @@ def is_device_tensor(array: Any) -> bool:
     return getattr(device, "type", "cpu") not in ("cpu", None)
 
 
+def is_host_tensor(array: Any) -> bool:
+    """Whether it is a tensor of torch in host memory."""
+    return getattr(array, "is_cpu", False) is True
+
+
 def as_rows(array: Any) -> Any:
     """The array as [tokens, hidden], contiguous: itself where it is so already."""
+    if array.ndim == 2 and is_host_tensor(array) and array.is_contiguous():
+        return array
     if hasattr(array, "detach"):
         array = array.detach()
     if array.ndim != 2:
@@ -82,4 +89,6 @@ def views_of(embedding: Any) -> list[Any]:
     module = torch()
     if module is None:
         return embedding.runs()
-    return [module.from_dlpack(run) for run in embedding.dlpack_runs()]
+    # As capsules, which torch takes without asking for devices and versions first.
+    convert = module.utils.dlpack.from_dlpack
+    return [convert(run.__dlpack__()) for run in embedding.dlpack_runs()]

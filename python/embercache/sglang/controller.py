@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import inspect
 import logging
 import os
@@ -108,6 +109,7 @@ def _gloo_group(group: Any) -> Any:
     return distributed.new_group(ranks, backend="gloo")
 
 
+@functools.lru_cache(maxsize=64)
 def _modality_name(modality: Any) -> str | None:
     """"image" of Modality.IMAGE, "IMAGE" or "image"; None for what is no modality."""
     name = str(getattr(modality, "name", modality)).lower()
@@ -230,7 +232,8 @@ class EmbeddingCacheController:
         """Whether each is here or in the store: one call of it, off the event loop. A store that
         fails, or that does not answer in time, has nothing."""
         hashes = list(mm_hashes)
-        return await asyncio.to_thread(self._core.exists, hashes)
+        found = self._core.exists_here(hashes)
+        return await asyncio.to_thread(self._core.exists, hashes) if found is None else found
 
     def prefetch(
         self,
@@ -246,12 +249,7 @@ class EmbeddingCacheController:
             return
         hashes = list(mm_hashes)
         tokens = [int(count) for count in expected_tokens]
-        request = self._requests.name(req_id, hashes)
-        try:
-            self._core.prefetch(request, hashes, tokens, name)
-        except Exception:
-            self._requests.forget(req_id)
-            raise
+        self._requests.start(req_id, hashes, tokens, name)
         logger.info("Req %s: Starting global fetch for %d embeddings.", req_id, len(hashes))
 
     def check_prefetch_progress(self, req_id: str) -> bool:
@@ -293,7 +291,13 @@ class EmbeddingCacheController:
                 taken.append((mm_hash, rows))
         if not taken:
             return []
-        copies = self._core.store_to_pool([h for h, _ in taken], [r for _, r in taken], name)
+        hashes, arrays = [h for h, _ in taken], [r for _, r in taken]
+        if all(map(_tensors.is_host_tensor, arrays)):
+            addresses = [array.data_ptr() for array in arrays]
+            tokens = [array.shape[0] for array in arrays]
+            copies = self._core.store_rows(hashes, addresses, tokens, arrays, name)
+        else:
+            copies = self._core.store_to_pool(hashes, arrays, name)
         handles = []
         for index, (mm_hash, rows) in enumerate(taken):
             entry = EmbeddingCacheEntry(
@@ -365,22 +369,25 @@ class EmbeddingCacheController:
             if embedding is None:
                 results.append(None)
                 continue
+            results.append(_tensors.views_of(embedding))
             with self._lock:
                 self._views.setdefault(mm_hash, []).append(embedding)
-            results.append(_tensors.views_of(embedding))
         return results
 
     def release_pool_views(self, mm_hashes: Sequence[str]) -> None:
         """Gives the holds of ``get_pool_views`` back; tensors that still live keep theirs."""
-        for mm_hash in mm_hashes:
-            with self._lock:
+        released = []
+        with self._lock:
+            for mm_hash in mm_hashes:
                 held = self._views.get(mm_hash)
-                embedding = held.pop() if held else None
-                if held is not None and not held:
+                if held is None:
+                    continue
+                released.append((mm_hash, held.pop()))
+                if not held:
                     del self._views[mm_hash]
-            if embedding is not None:
-                embedding.release()
-                self._requests.used(mm_hash)
+        for _, embedding in released:
+            embedding.release()
+        self._requests.used([mm_hash for mm_hash, _ in released])
 
     def load_to_device_async(
         self, mm_hash: str, dst_tensor: Any, dst_token_offset: int
@@ -389,7 +396,20 @@ class EmbeddingCacheController:
         a warning, where it is not ready. InvalidError where it does not fit."""
         if _tensors.is_device_tensor(dst_tensor):
             return self._load_by_stream(mm_hash, dst_tensor, dst_token_offset)
-        copies = self._core.load(mm_hash, dst_tensor, dst_token_offset)
+        if (
+            0 <= dst_token_offset <= dst_tensor.shape[0]
+            and dst_tensor.ndim == 2
+            and _tensors.is_host_tensor(dst_tensor)
+            and dst_tensor.is_contiguous()
+            and _tensors.holds_dtype(dst_tensor, self._dtype_name)
+        ):
+            rows, width = dst_tensor.shape
+            address = dst_tensor.data_ptr() + dst_token_offset * width * self.element_size
+            copies = self._core.load_rows(
+                mm_hash, address, rows - dst_token_offset, width, dst_tensor
+            )
+        else:
+            copies = self._core.load(mm_hash, dst_tensor, dst_token_offset)
         if copies is None:
             logger.warning("Hash %s not found in local cache", mm_hash)
             return None
@@ -433,7 +453,7 @@ class EmbeddingCacheController:
         for handle in handles:
             if handle.wait() != "copied":
                 failed.append(handle.entry_hash)
-            self._requests.used(handle.entry_hash)
+        self._requests.used([handle.entry_hash for handle in handles])
         if failed:
             raise RuntimeError(f"embeddings were not copied: {', '.join(failed)}")
 

@@ -8,7 +8,16 @@ import time
 
 from .. import _core
 
-_READY = ("local", "global", "joined")
+
+class _Held:
+    """The pins of one prefetch: given back together, once each embedding was used."""
+
+    __slots__ = ("name", "unused", "since")
+
+    def __init__(self, name: str, unused: set[str]) -> None:
+        self.name = name
+        self.unused = unused
+        self.since = time.monotonic()
 
 
 class Requests:
@@ -20,68 +29,60 @@ class Requests:
         self._lock = threading.Lock()
         self._next = 0
         self._running: dict[str, list[tuple[str, list[str]]]] = {}
-        self._unused: dict[str, set[str]] = {}  # by the core's name of a request
-        self._holders: dict[str, list[str]] = {}  # by hash
-        self._ages: collections.deque[tuple[float, str]] = collections.deque()
+        self._holders: dict[str, list[_Held]] = {}  # by hash, the oldest first
+        self._ages: collections.deque[_Held] = collections.deque()
 
-    def name(self, req_id: str, hashes: list[str]) -> str:
-        """A name for the core, which takes each only once."""
+    def start(self, req_id: str, hashes: list[str], tokens: list[int], modality: str) -> None:
+        """Fetches what is not here. The core takes each name only once, and gets one of ours."""
         with self._lock:
             self._next += 1
             name = f"{req_id}#{self._next}"
+        self._core.prefetch(name, hashes, tokens, modality)
+        with self._lock:
             self._running.setdefault(req_id, []).append((name, hashes))
-            return name
 
     def running(self, req_id: str) -> list[str]:
-        with self._lock:
-            return [name for name, _ in self._running.get(req_id, [])] or [req_id]
-
-    def forget(self, req_id: str) -> None:
-        with self._lock:
-            self._running.pop(req_id, None)
+        running = self._running.get(req_id)
+        return [req_id] if running is None else [name for name, _ in running]
 
     def finish(self, req_id: str) -> None:
         """The request's fetches are over: keeps those that have something for it to read."""
         with self._lock:
-            finished = self._running.pop(req_id, [])
+            finished = self._running.pop(req_id, ())
         for name, hashes in finished:
-            outcomes = self._core.prefetch_outcomes(name)
-            ready = {h for h, outcome in zip(hashes, outcomes) if outcome in _READY}
-            if not ready:
+            ready = self._core.prefetch_ready(name)
+            held = _Held(name, {h for h, is_ready in zip(hashes, ready) if is_ready})
+            if not held.unused:
                 self._core.release_request(name)
                 continue
             with self._lock:
-                self._unused[name] = ready
-                for mm_hash in ready:
-                    self._holders.setdefault(mm_hash, []).append(name)
-                self._ages.append((time.monotonic(), name))
-        self._drop_old()
+                for mm_hash in held.unused:
+                    self._holders.setdefault(mm_hash, []).append(held)
+                self._ages.append(held)
+                self._forget_old()
 
-    def used(self, mm_hash: str) -> None:
-        """Somebody has read the embedding: its oldest request needs no pin of it any more."""
-        with self._lock:
-            holders = self._holders.get(mm_hash)
-            if not holders:
-                return
-            name = holders.pop(0)
-            if not holders:
-                del self._holders[mm_hash]
-            self._unused[name].discard(mm_hash)
-            if self._unused[name]:
-                return
-            del self._unused[name]
-        self._core.release_request(name)
+    def used(self, hashes: list[str]) -> None:
+        """Somebody has read these: their oldest requests need no pins of them any more."""
+        for mm_hash in hashes:
+            with self._lock:
+                holders = self._holders.get(mm_hash)
+                if holders is None:
+                    continue
+                held = holders.pop(0)
+                if not holders:
+                    del self._holders[mm_hash]
+                held.unused.discard(mm_hash)
+                if held.unused:
+                    continue
+            self._core.release_request(held.name)
 
-    def _drop_old(self) -> None:
-        """The core has given such pins back already; this forgets them here."""
+    def _forget_old(self) -> None:
+        """The core gives pins back by age itself. The lock is held."""
         before = time.monotonic() - self._ttl_s
-        with self._lock:
-            while self._ages and (
-                self._ages[0][0] < before or self._ages[0][1] not in self._unused
-            ):
-                _, name = self._ages.popleft()
-                for mm_hash in self._unused.pop(name, ()):
-                    holders = self._holders.get(mm_hash, [])
-                    holders.remove(name)
-                    if not holders:
-                        self._holders.pop(mm_hash, None)
+        while self._ages and (self._ages[0].since < before or not self._ages[0].unused):
+            held = self._ages.popleft()
+            for mm_hash in held.unused:
+                holders = self._holders[mm_hash]
+                holders.remove(held)
+                if not holders:
+                    del self._holders[mm_hash]

@@ -79,10 +79,15 @@ class NativeEmbeddingStore(EmbeddingStore):
         **config: Any,
     ) -> None:
         options = {**(storage_config or {}), **config} or _config_from_environment(self.backend)
+        options = {**self._defaults(), **options}
         self.native = _core.open_store(self.backend, json.dumps(options))
         self.namespace = namespace
         self._timeout_s = timeout_s
         self._bytes: _core.ByteStore | None = None
+
+    @staticmethod
+    def _defaults() -> dict[str, Any]:
+        return {}
 
     def digest(self, namespace: str | bytes | None = None) -> bytes:
         """The namespace of its objects: the one given here, or the store's own."""
@@ -142,10 +147,17 @@ class MemoryEmbeddingStore(NativeEmbeddingStore):
 
 
 class MooncakeEmbeddingStore(NativeEmbeddingStore):
-    """The Mooncake store. With ``format="raw"`` it shares a cluster with nodes that run SGLang's own
-    classes: the rows alone, under ``emb_<hash>``, checked by their length only."""
+    """A cluster of Mooncake. Options: ``master_server_address``, ``protocol``, ...; its ``MOONCAKE_*``
+    variables. This Python has to have its package, unless ``python`` names another that has.
+    With ``format="raw"`` it shares a cluster with nodes that run SGLang's own classes: the rows alone,
+    under ``emb_<hash>``, checked by their length only."""
 
     backend = "mooncake"
+
+    @staticmethod
+    def _defaults() -> dict[str, Any]:
+        # Its configuration file may name another too.
+        return {} if "MOONCAKE_CONFIG_PATH" in os.environ else {"python": sys.executable}
 
 
 class PluginEmbeddingStore(NativeEmbeddingStore):

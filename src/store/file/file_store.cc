@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -19,6 +22,7 @@
 
 #include "src/base/log.h"
 #include "src/base/mutex.h"
+#include "src/store/file/direct_reader.h"
 #include "src/store/file/directory.h"
 #include "src/store/file/io_error.h"
 #include "src/store/file/object_io.h"
@@ -74,7 +78,14 @@ class FileStore final : public EmbeddingStore {
   };
 
   StatResult Stat(std::string_view key);
-  GetResult Get(const GetItem& item, const CallContext& context);
+  // Finds the object and sees whether it fits: a result that only lacks the bytes, or is final and
+  // leaves `object` without a descriptor.
+  GetResult Find(const GetItem& item, OpenObject* object);
+  // Ends a get whose buffers were filled, or were not for the reason given.
+  void EndGet(const Status& read, const OpenObject& object, GetResult* result) const;
+  // At most DirectReader::kMaxReads items of a batch, from index `first` on. `reader` may be null.
+  void GetSome(std::span<const GetItem> items, size_t first, const CallContext& context,
+               DirectReader* reader, std::span<GetResult> results);
   PutResult Put(const PutItem& item, const CallContext& context);
   RemoveResult Remove(const RemoveItem& item, const CallContext& context);
 
@@ -83,6 +94,10 @@ class FileStore final : public EmbeddingStore {
                const CallContext& context);
   Status WriteOnce(ObjectTree& tree, const PutItem& item, const std::string& path,
                    const CallContext& context);
+
+  // Null where there is no io_uring.
+  std::unique_ptr<DirectReader> TakeReader() EXCLUDES(mutex_);
+  void GiveReader(std::unique_ptr<DirectReader> reader) EXCLUDES(mutex_);
 
   // The folder as it is now under its path; made again when somebody took it away.
   Result<TreeRef> Tree() EXCLUDES(mutex_);
@@ -96,6 +111,8 @@ class FileStore final : public EmbeddingStore {
   WriteBackoff backoff_;
   LogLimiter log_limiter_;
   mutable Mutex mutex_;
+  // Not in use: as many as calls were once at work together.
+  std::vector<std::unique_ptr<DirectReader>> readers_ GUARDED_BY(mutex_);
   TreeRef tree_ GUARDED_BY(mutex_);
   struct stat root_info_ GUARDED_BY(mutex_) = {};
   Status root_trouble_ GUARDED_BY(mutex_);
@@ -143,8 +160,48 @@ std::vector<StatResult> FileStore::BatchStat(std::span<const std::string_view> k
 
 std::vector<GetResult> FileStore::BatchGetIntoMultiBuffers(std::span<const GetItem> items,
                                                            const CallContext& context) {
-  return AnswerEach<GetResult>(items, context, *clock_, gate_,
-                               [&](const GetItem& item) { return Get(item, context); });
+  std::vector<GetResult> results(items.size());
+  const CallGate::Pass pass = gate_.Enter();
+  std::unique_ptr<DirectReader> reader = items.size() > 1 ? TakeReader() : nullptr;
+  for (size_t first = 0; first < items.size(); first += DirectReader::kMaxReads) {
+    const size_t count = std::min(DirectReader::kMaxReads, items.size() - first);
+    GetSome(items.subspan(first, count), first, context, reader.get(),
+            std::span(results).subspan(first, count));
+  }
+  GiveReader(std::move(reader));
+  return results;
+}
+
+void FileStore::GetSome(std::span<const GetItem> items, size_t first, const CallContext& context,
+                        DirectReader* reader, std::span<GetResult> results) {
+  std::vector<OpenObject> objects(items.size());
+  std::vector<DirectRead> reads;
+  const auto read_alone = [&](size_t i, GetResult* result) {
+    const int fd = objects[i].fd.get();
+    EndGet(ReadObject(fd, items[i], first + i, context, *clock_), objects[i], result);
+  };
+  const std::vector<GetResult> found =
+      AnswerEach<GetResult>(items, context, *clock_, gate_, [&](const GetItem& item) {
+        const auto i = static_cast<size_t>(&item - items.data());
+        GetResult result = Find(item, &objects[i]);
+        if (!objects[i].fd.valid()) return result;
+        if (reader != nullptr && PrepareDirectRead(objects[i].fd.get(), item.buffers)) {
+          reads.push_back({objects[i].fd.get(), item.buffers, first + i});
+        } else {
+          read_alone(i, &result);
+        }
+        return result;
+      });
+  std::copy(found.begin(), found.end(), results.begin());
+  if (reads.empty()) return;
+  reader->Read(reads, context, *clock_, [&](size_t read, bool filled) {
+    const size_t i = reads[read].index - first;
+    if (filled) {
+      EndGet(Status::Ok(), objects[i], &results[i]);
+    } else {
+      read_alone(i, &results[i]);
+    }
+  });
 }
 
 std::vector<PutResult> FileStore::BatchPutFromMultiBuffers(std::span<const PutItem> items,
@@ -195,37 +252,56 @@ Result<FileStore::OpenObject> FileStore::Open(ObjectTree& tree, const std::strin
   return object;
 }
 
-GetResult FileStore::Get(const GetItem& item, const CallContext& context) {
+GetResult FileStore::Find(const GetItem& item, OpenObject* object) {
   GetResult result;
   auto tree = Tree();
   if (!tree.ok()) {
     result.status = tree.status();
     return result;
   }
-  const std::string path = ObjectPath(item.key);
-  auto object = Open(**tree, path);
-  if (!object.ok()) {
-    result.status = object.status();
+  auto open = Open(**tree, ObjectPath(item.key));
+  if (!open.ok()) {
+    result.status = open.status();
     return result;
   }
-  if (!object->fd.valid()) {
+  if (!open->fd.valid()) {
     result.outcome = GetOutcome::kMiss;
     return result;
   }
-  result.bytes = static_cast<uint64_t>(object->info.st_size);
-  result.version = VersionOf(object->info);
+  result.bytes = static_cast<uint64_t>(open->info.st_size);
+  result.version = VersionOf(open->info);
   if (TotalBytes(item.buffers) != result.bytes) {
     result.outcome = GetOutcome::kWrongSize;
     return result;
   }
-  const Status read = ReadObject(object->fd.get(), item.buffers, context, *clock_);
-  if (!read.ok()) {
-    result.status = Failure(read);
-    return result;
-  }
-  TouchObject(object->fd.get(), object->info, /*refresh_age=*/false);
-  result.outcome = GetOutcome::kHit;
+  *object = *std::move(open);
   return result;
+}
+
+void FileStore::EndGet(const Status& read, const OpenObject& object, GetResult* result) const {
+  if (!read.ok()) {
+    result->status = Failure(read);
+    return;
+  }
+  TouchObject(object.fd.get(), object.info, /*refresh_age=*/false);
+  result->outcome = GetOutcome::kHit;
+}
+
+std::unique_ptr<DirectReader> FileStore::TakeReader() {
+  MutexLock lock(mutex_);
+  if (readers_.empty()) {
+    lock.Unlock();
+    return DirectReader::Create();
+  }
+  std::unique_ptr<DirectReader> reader = std::move(readers_.back());
+  readers_.pop_back();
+  return reader;
+}
+
+void FileStore::GiveReader(std::unique_ptr<DirectReader> reader) {
+  if (reader == nullptr || reader->broken()) return;
+  MutexLock lock(mutex_);
+  readers_.push_back(std::move(reader));
 }
 
 PutResult FileStore::Put(const PutItem& item, const CallContext& context) {

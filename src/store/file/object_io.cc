@@ -7,68 +7,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "src/store/file/buffer_cursor.h"
 #include "src/store/file/io_error.h"
 #include "src/store/store_call.h"
 
 namespace embercache {
 namespace {
 
-// Bytes of one system call: what a slow disk moves between two looks at the deadline.
-constexpr size_t kChunkBytes = 8UL << 20;
-constexpr size_t kChunkBuffers = 256;
+// Of a chunk that lies in the page cache: small enough to be looked at while it is warm.
+constexpr size_t kCachedChunkBytes = 512UL << 10;
 // Direct I/O is a matter of logical blocks; none is larger in practice.
 constexpr size_t kAlignment = 4096;
-
-// Where a transfer stands in a list of buffers.
-template <typename Buffer>
-class Cursor {
- public:
-  explicit Cursor(std::span<const Buffer> buffers) : buffers_(buffers) { SkipEmpty(); }
-
-  bool done() const { return buffers_.empty(); }
-
-  // The next chunk, as system calls take it.
-  std::span<const iovec> NextChunk() {
-    size_t count = 0;
-    size_t bytes = 0;
-    size_t skip = offset_;
-    for (const Buffer& buffer : buffers_) {
-      if (count == chunk_.size() || bytes == kChunkBytes) break;
-      const size_t length = std::min(buffer.size() - skip, kChunkBytes - bytes);
-      // iovec has no const form; writes leave the memory alone.
-      chunk_[count++] = {const_cast<std::byte*>(buffer.data()) + skip, length};
-      bytes += length;
-      skip = 0;
-    }
-    return std::span(chunk_).first(count);
-  }
-
-  void Advance(size_t bytes) {
-    while (bytes > 0) {
-      const size_t step = std::min(bytes, buffers_.front().size() - offset_);
-      offset_ += step;
-      bytes -= step;
-      SkipEmpty();
-    }
-  }
-
- private:
-  void SkipEmpty() {
-    while (!buffers_.empty() && offset_ == buffers_.front().size()) {
-      buffers_ = buffers_.subspan(1);
-      offset_ = 0;
-    }
-  }
-
-  std::span<const Buffer> buffers_;
-  size_t offset_ = 0;  // into the first of them
-  std::array<iovec, kChunkBuffers> chunk_;
-};
 
 bool SetDirect(int fd, bool on) {
   const int flags = fcntl(fd, F_GETFL);
@@ -84,15 +38,20 @@ bool FitsDirect(std::span<const Buffer> buffers) {
          });
 }
 
-// Whether all of the file lies in the page cache. False when that can't be told.
-bool IsCached(int fd, size_t bytes) {
+// Whether the file's first and last page lie in the page cache: a guess at the rest, which would
+// cost a look at each page.
+bool LooksCached(int fd, size_t bytes) {
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* const map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (map == MAP_FAILED) return false;
-  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> resident((bytes + page_bytes - 1) / page_bytes);
-  const bool known = mincore(map, bytes, resident.data()) == 0;
+  const auto is_cached = [](std::byte* page) {
+    unsigned char resident = 0;
+    return mincore(page, 1, &resident) == 0 && (resident & 1) != 0;
+  };
+  auto* const first = static_cast<std::byte*>(map);
+  const bool cached = is_cached(first) && is_cached(first + (bytes - 1) / page_bytes * page_bytes);
   munmap(map, bytes);
-  return known && std::all_of(resident.begin(), resident.end(), [](auto page) { return page & 1; });
+  return cached;
 }
 
 // Finds the space for the file's bytes, where the file system can.
@@ -105,40 +64,73 @@ Status Allocate(int fd, uint64_t bytes) {
   return IoError(errno, "allocate");
 }
 
-// `transfer(iovecs, offset)` is preadv or pwritev, `verb` what it does.
-template <typename Buffer, typename Transfer>
-Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffers, bool direct,
-                   const CallContext& context, const Clock& clock, Transfer transfer) {
-  direct = direct && SetDirect(fd, true);
-  Cursor<Buffer> cursor(buffers);
-  off_t offset = 0;
+// How bytes go between memory and file.
+enum class Way : uint8_t {
+  kCached,    // from the page cache as long as they lie there, then kDirect
+  kDirect,    // around the page cache
+  kBuffered,  // through it
+};
+
+// The way to go on after a call on `way` failed with `error`; none when that was not the reason.
+std::optional<Way> NextWay(int fd, Way way, int error) {
+  if (way == Way::kCached && error == EAGAIN && SetDirect(fd, true)) return Way::kDirect;
+  // EOPNOTSUPP: this file system can't tell.
+  if (way == Way::kCached && (error == EAGAIN || error == EOPNOTSUPP)) return Way::kBuffered;
+  // This file system wants another alignment, or has no direct I/O after all.
+  if (way == Way::kDirect && error == EINVAL && SetDirect(fd, false)) return Way::kBuffered;
+  return std::nullopt;
+}
+
+// `transfer(iovecs, offset, flags)` is preadv2 or pwritev, `verb` what it does; `moved_to(offset)`
+// hears how far it came.
+template <typename Buffer, typename Transfer, typename MovedTo>
+Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffers, Way way,
+                   const CallContext& context, const Clock& clock, Transfer transfer,
+                   MovedTo moved_to) {
+  if (way == Way::kDirect && !SetDirect(fd, true)) way = Way::kBuffered;
+  BufferCursor<Buffer> cursor(buffers);
   while (!cursor.done()) {
     EMBERCACHE_RETURN_IF_ERROR(CheckCall(context, clock));
-    const ssize_t moved = transfer(cursor.NextChunk(), offset);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0 && errno == EINVAL && direct) {
-      // This file system wants another alignment, or has no direct I/O after all.
-      if (!SetDirect(fd, false)) return IoError(errno, "leave direct I/O");
-      direct = false;
+    const int flags = way == Way::kCached ? RWF_NOWAIT : 0;
+    const size_t most_bytes = way == Way::kCached ? kCachedChunkBytes : kChunkBytes;
+    const ssize_t moved = transfer(cursor.NextChunk(most_bytes), cursor.offset(), flags);
+    if (moved < 0) {
+      const int error = errno;
+      if (error == EINTR) continue;
+      const std::optional<Way> next = NextWay(fd, way, error);
+      if (!next) return IoError(error, verb);
+      way = *next;
       continue;
     }
-    if (moved < 0) return IoError(errno, verb);
-    if (moved == 0) return Status::Corruption(fmt::format("the file ends after {} bytes", offset));
+    if (moved == 0) {
+      return Status::Corruption(fmt::format("the file ends after {} bytes", cursor.offset()));
+    }
     cursor.Advance(static_cast<size_t>(moved));
-    offset += moved;
+    moved_to(static_cast<uint64_t>(cursor.offset()));
   }
   return Status::Ok();
 }
 
 }  // namespace
 
-Status ReadObject(int fd, std::span<const MutableBuffer> buffers, const CallContext& context,
+bool PrepareDirectRead(int fd, std::span<const MutableBuffer> buffers) {
+  return FitsDirect(buffers) && !LooksCached(fd, TotalBytes(buffers)) && SetDirect(fd, true);
+}
+
+Status ReadObject(int fd, const GetItem& item, size_t index, const CallContext& context,
                   const Clock& clock) {
-  const bool direct = FitsDirect(buffers) && !IsCached(fd, TotalBytes(buffers));
-  return TransferAll("read", fd, buffers, direct, context, clock,
-                     [fd](std::span<const iovec> chunk, off_t offset) {
-                       return preadv(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
-                     });
+  const std::span<const MutableBuffer> buffers = item.buffers;
+  TellReceived(context, index, 0);
+  Way way = Way::kBuffered;
+  if (FitsDirect(buffers)) {
+    way = LooksCached(fd, TotalBytes(buffers)) ? Way::kCached : Way::kDirect;
+  }
+  return TransferAll(
+      "read", fd, buffers, way, context, clock,
+      [fd](std::span<const iovec> chunk, off_t offset, int flags) {
+        return preadv2(fd, chunk.data(), static_cast<int>(chunk.size()), offset, flags);
+      },
+      [&](uint64_t bytes) { TellReceived(context, index, bytes); });
 }
 
 Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallContext& context,
@@ -146,10 +138,12 @@ Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallConte
   const bool direct = FitsDirect(buffers);
   // Around the cache nothing gathers the chunks; the blocks had better be found together.
   if (direct) EMBERCACHE_RETURN_IF_ERROR(Allocate(fd, TotalBytes(buffers)));
-  return TransferAll("write", fd, buffers, direct, context, clock,
-                     [fd](std::span<const iovec> chunk, off_t offset) {
-                       return pwritev(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
-                     });
+  return TransferAll(
+      "write", fd, buffers, direct ? Way::kDirect : Way::kBuffered, context, clock,
+      [fd](std::span<const iovec> chunk, off_t offset, int /*flags*/) {
+        return pwritev(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
+      },
+      [](uint64_t) {});
 }
 
 }  // namespace embercache

@@ -10,15 +10,21 @@
 namespace embercache {
 
 // Both go around the page cache where that is faster and possible: from kDirectBytes on, with
-// buffers whose addresses and sizes are multiples of 4096, and, for reads, a file that is not in
-// the cache already. Between chunks they look at the context. DeadlineExceeded, Cancelled, or what
-// the system call said.
+// buffers whose addresses and sizes are multiples of 4096, and, for reads, from where the file is
+// not in the cache already. Between chunks they look at the context. DeadlineExceeded, Cancelled,
+// or what the system call said.
 inline constexpr size_t kDirectBytes = 512UL << 10;
+// Bytes of one system call: what a slow disk moves between two looks at the deadline.
+inline constexpr size_t kChunkBytes = 8UL << 20;
 
-// Fills the buffers, one after the other, from the start of the file. Corruption when it ends
-// first.
-Status ReadObject(int fd, std::span<const MutableBuffer> buffers, const CallContext& context,
+// Fills the item's buffers, one after the other, from the start of the file, and says under `index`
+// how far it is. Corruption when the file ends first.
+Status ReadObject(int fd, const GetItem& item, size_t index, const CallContext& context,
                   const Clock& clock);
+
+// Whether a read of the whole file would go around the page cache; then the descriptor does so from
+// now on, until ReadObject finds that it can't.
+bool PrepareDirectRead(int fd, std::span<const MutableBuffer> buffers);
 
 // Writes the buffers, one after the other, from the start of the file.
 Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallContext& context,

@@ -64,6 +64,7 @@ void Client::Run(std::span<Request* const> requests, const CallContext& context)
   static std::atomic<uint64_t> next_id{1};
   Call call;
   call.id = next_id.fetch_add(1, std::memory_order_relaxed);
+  call.caller = std::this_thread::get_id();
   call.requests = requests;
   call.deadline = context.deadline;
   bool drive = false;

@@ -288,8 +288,10 @@ void Connection::Receive(TimePoint now) {
     if (!Parse(ConstBuffer(buffer_).first(result.bytes - direct), now) || life != life_) return;
     size_t room = 0;
     for (size_t i = 0; i < places; ++i) room += space[i].iov_len;
-    if (result.bytes < room) return;  // that was all there is
+    if (result.bytes < room) break;  // that was all there is
   }
+  // Each wake-up costs both sides, so it should be worth one.
+  transport_->Expect(parser_->payload_left());
 }
 
 bool Connection::Parse(ConstBuffer input, TimePoint now) {

@@ -26,22 +26,10 @@ struct Reading {
   std::unique_ptr<ValueRead> value;
   std::vector<std::unique_ptr<ValueRead>> chunks;
   Head manifest;
+  uint32_t chunks_in_place = 0;  // of those from the first on
 };
 
 using Readings = std::vector<std::unique_ptr<Reading>>;
-
-void ReadValues(const Session& session, const Readings& readings) {
-  std::vector<ValueRead*> reads;
-  for (const auto& reading : readings) {
-    const bool may_be_whole = reading->bytes <= kMaxWholeBytes;
-    const std::span<const MutableBuffer> buffers = reading->item.buffers;
-    reading->value = std::make_unique<ValueRead>(
-        reading->name.redis_key, reading->name,
-        may_be_whole ? std::vector(buffers.begin(), buffers.end()) : std::vector<MutableBuffer>());
-    reads.push_back(reading->value.get());
-  }
-  session.Run(reads);
-}
 
 // True when the result is known; false when the chunks of `manifest` have to be read.
 bool JudgeValue(Reading& reading, GetResult& result) {
@@ -74,16 +62,20 @@ bool JudgeValue(Reading& reading, GetResult& result) {
   return false;
 }
 
-void ReadChunks(const Session& session, const Readings& readings) {
+void ReadValues(const Session& session, const Readings& readings) {
   std::vector<ValueRead*> reads;
   for (const auto& reading : readings) {
-    reading->chunks.clear();
-    for (uint32_t i = 0; i < ChunkCount(reading->bytes); ++i) {
-      reading->chunks.push_back(std::make_unique<ValueRead>(
-          ChunkKey(reading->name.redis_key, reading->manifest.generation, i), reading->name,
-          Slice(reading->item.buffers, i * kChunkBytes, BytesOfChunk(reading->bytes, i))));
-      reads.push_back(reading->chunks.back().get());
-    }
+    const bool may_be_whole = reading->bytes <= kMaxWholeBytes;
+    const std::span<const MutableBuffer> buffers = reading->item.buffers;
+    reading->value = std::make_unique<ValueRead>(
+        reading->name.redis_key, reading->name,
+        may_be_whole ? std::vector(buffers.begin(), buffers.end()) : std::vector<MutableBuffer>());
+    reading->value->request.answered = [&session, &reading = *reading] {
+      GetResult result;
+      const bool is_hit = JudgeValue(reading, result) && result.outcome == GetOutcome::kHit;
+      TellReceived(session.context, reading.index, is_hit ? reading.bytes : 0);
+    };
+    reads.push_back(reading->value.get());
   }
   session.Run(reads);
 }
@@ -95,6 +87,37 @@ bool ChunkFits(const ValueRead& read, const Head& manifest, uint32_t index) {
   const FoundHead found = read.found();
   return found.ok() && *found == expected &&
          read.payload_bytes() == BytesOfChunk(manifest.object_bytes, index);
+}
+
+// Chunks come in any order; who waits for the bytes wants them from the first on.
+void TellChunks(const Session& session, Reading& reading) {
+  while (reading.chunks_in_place < reading.chunks.size()) {
+    const ValueRead& next = *reading.chunks[reading.chunks_in_place];
+    if (!next.request.notes.done || !ChunkFits(next, reading.manifest, reading.chunks_in_place)) {
+      return;
+    }
+    ++reading.chunks_in_place;
+    TellReceived(session.context, reading.index,
+                 std::min(reading.bytes, reading.chunks_in_place * kChunkBytes));
+  }
+}
+
+void ReadChunks(const Session& session, const Readings& readings) {
+  std::vector<ValueRead*> reads;
+  for (const auto& reading : readings) {
+    reading->chunks.clear();
+    reading->chunks_in_place = 0;
+    for (uint32_t i = 0; i < ChunkCount(reading->bytes); ++i) {
+      reading->chunks.push_back(std::make_unique<ValueRead>(
+          ChunkKey(reading->name.redis_key, reading->manifest.generation, i), reading->name,
+          Slice(reading->item.buffers, i * kChunkBytes, BytesOfChunk(reading->bytes, i))));
+      reading->chunks.back()->request.answered = [&session, &reading = *reading] {
+        TellChunks(session, reading);
+      };
+      reads.push_back(reading->chunks.back().get());
+    }
+  }
+  session.Run(reads);
 }
 
 // True when the result is known; false when the object is not whole.

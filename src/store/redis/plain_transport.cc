@@ -1,12 +1,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "src/store/redis/transport.h"
 
 namespace embercache::redis {
 namespace {
+
+// A slow peer still shows that it is alive.
+constexpr size_t kMostExpectedBytes = 128UL << 10;
 
 IoResult FromReturn(ssize_t moved, IoResult::Wait wait, const char* what) {
   if (moved > 0) return {static_cast<size_t>(moved), IoResult::Wait::kNone, {}};
@@ -30,6 +34,15 @@ class PlainTransport final : public Transport {
                       IoResult::Wait::kReadable, "reading from the server");
   }
 
+  void Expect(size_t bytes) override {
+    const int least = static_cast<int>(std::clamp<size_t>(bytes, 1, kMostExpectedBytes));
+    if (least == expected_ ||
+        setsockopt(fd_, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least)) != 0) {
+      return;
+    }
+    expected_ = least;
+  }
+
   IoResult Write(std::span<const iovec> from) override {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(from.data());
@@ -40,6 +53,7 @@ class PlainTransport final : public Transport {
 
  private:
   const int fd_;
+  int expected_ = 1;  // SO_RCVLOWAT
 };
 
 }  // namespace

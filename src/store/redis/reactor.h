@@ -19,6 +19,7 @@ namespace embercache::redis {
 // A caller's requests while they run. Lives on the caller's stack.
 struct Call {
   uint64_t id = 0;
+  std::thread::id caller;
   std::span<Request* const> requests;
   TimePoint deadline;
   size_t left = 0;  // requests without an answer; the reactor's own

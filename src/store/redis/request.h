@@ -43,6 +43,10 @@ struct Request {
   // from the replies of the first. Called on the client's thread, again after each retry.
   std::function<Wire(const std::vector<RespValue>& replies)> second_step;
 
+  // Called once the request is done with status OK, if its caller's own thread finds so: while the
+  // caller's other requests are on their way. Must not throw.
+  std::function<void()> answered;
+
   // OK when all commands were answered, none with an error.
   Status status;
   // One a command of the last step; a bulk that went to the target is empty here.

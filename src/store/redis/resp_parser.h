@@ -76,6 +76,8 @@ class RespParser {
   // So many bytes have been put there, in order.
   void DirectFilled(size_t bytes);
 
+  // Bytes that are sure to come: the rest of the bulk just begun.
+  uint64_t payload_left() const { return payload_left_; }
   // No reply has begun that has not ended.
   bool idle() const { return state_ == State::kType && depth_ == 0; }
   // Why kBroken came.

@@ -75,7 +75,11 @@ void Client::Reactor::Complete(Request& request, Status status) {
   if (request.notes.asking) TakeAskingAway(request);
   request.notes.server = nullptr;
   request.notes.done = true;
-  Answered(*request.notes.call);
+  Call& call = *request.notes.call;
+  if (request.answered && request.status.ok() && call.caller == std::this_thread::get_id()) {
+    request.answered();
+  }
+  Answered(call);
 }
 
 void Client::Reactor::OnReplied(Server& server, Connection& connection, Request& request) {

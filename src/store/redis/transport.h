@@ -32,6 +32,8 @@ class Transport {
   // As readv and writev, of at least one byte.
   virtual IoResult Read(std::span<const iovec> into) = 0;
   virtual IoResult Write(std::span<const iovec> from) = 0;
+  // At least so many bytes are sure to come: the socket need not become readable before. A hint.
+  virtual void Expect(size_t /*bytes*/) {}
   // Bytes beyond those that Write reported are on their way: the next Write has to begin with the
   // same ones.
   virtual bool write_begun() const { return false; }

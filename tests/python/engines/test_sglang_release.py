@@ -1,5 +1,6 @@
 """Our package against the real SGLang 0.5.23 with torch, on a CPU; by hand: make test-engines."""
 import asyncio
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -14,6 +15,7 @@ os.environ.setdefault("EMBERCACHE_LOOKUP_TIMEOUT_MS", "60000")
 os.environ.setdefault("EMBERCACHE_LOG_LEVEL", "error")
 
 import sglang.srt.mem_cache.embedding_cache_controller as theirs  # noqa: E402
+import stores as shared_stores  # noqa: E402
 from sglang.srt.managers.schedule_batch import Modality  # noqa: E402
 from sglang.srt.mem_cache.embedding_store import EmbeddingStore  # noqa: E402
 
@@ -128,16 +130,30 @@ def test_torch_tensors_go_in_and_come_out_as_they_were(our_controller):
     assert controller.get_stats()["num_pinned"] == 0
 
 
-def stores(kind, folder):
-    if kind == "file":
-        return ours.FileEmbeddingStore(dir=str(folder), namespace="m")
-    return ours.MemoryEmbeddingStore(namespace="m")
+@pytest.fixture
+def make_store(tmp_path):
+    """Opens stores of one kind that all meet; each has handles of its own."""
+    with contextlib.ExitStack() as stack:
+        meeting_places = {}
+
+        def make(kind):
+            if kind == "memory":
+                return meeting_places.setdefault(kind, ours.MemoryEmbeddingStore(namespace="m"))
+            if kind not in meeting_places:
+                meeting_places[kind] = stack.enter_context(shared_stores.STORES[kind](tmp_path))
+            store = ours.EmbeddingStoreFactory.create_backend(
+                kind, namespace="m", **meeting_places[kind].config)
+            probe = rows(0)
+            wait_until(lambda: store.batch_put(["0"], [probe.data_ptr()], [probe.nbytes]) == [True])
+            return store
+
+        yield make
 
 
-@pytest.mark.parametrize("kind", ["file", "memory"])
-def test_their_controller_works_on_each_of_our_stores(their_controller, tmp_path, kind):
-    store = stores(kind, tmp_path)
-    a, b = their_controller(store), their_controller(store)
+@pytest.mark.parametrize("kind", ["file", "memory", "redis", "mooncake"])
+def test_their_controller_works_on_each_of_our_stores(their_controller, make_store, kind):
+    store = make_store(kind)
+    a, b = their_controller(store), their_controller(make_store(kind))
     a.put("1", rows(1))
     a.put("2", rows(2, 600))
     wait_until(lambda: store.batch_is_exist(["1", "2"]) == [True, True])
@@ -148,9 +164,13 @@ def test_their_controller_works_on_each_of_our_stores(their_controller, tmp_path
     assert not [e for e in b.entries.values() if e.state is theirs.EntryState.FILLING]
 
 
+def file_store(folder):
+    return ours.FileEmbeddingStore(dir=str(folder), namespace="m")
+
+
 def test_their_controller_and_ours_share_one_store(their_controller, our_controller, tmp_path):
-    a = their_controller(stores("file", tmp_path))
-    b = our_controller(stores("file", tmp_path))
+    a = their_controller(file_store(tmp_path))
+    b = our_controller(file_store(tmp_path))
     a.put("1", rows(1))
     wait_until(lambda: exist(b, ["1"]) == [True])
     assert torch.equal(fetched(b, "1", 10), rows(1))
@@ -161,7 +181,7 @@ def test_their_controller_and_ours_share_one_store(their_controller, our_control
 
 
 def test_an_object_of_zeros_is_recomputed_by_their_controller_too(their_controller, tmp_path):
-    a, b = their_controller(stores("file", tmp_path)), their_controller(stores("file", tmp_path))
+    a, b = their_controller(file_store(tmp_path)), their_controller(file_store(tmp_path))
     a.put("1", rows(1))
     wait_until(lambda: list(tmp_path.rglob("*.emb")))
     [path] = tmp_path.rglob("*.emb")

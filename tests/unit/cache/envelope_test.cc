@@ -136,5 +136,37 @@ TEST(EnvelopeTest, ChecksumsDoNotDependOnHowTheBytesAreSplit) {
   EXPECT_EQ(ChecksumOf(parts), ChecksumOf(std::span(&whole, 1)));
 }
 
+TEST(EnvelopeTest, ARunningChecksumIsThatOfTheFirstBytes) {
+  std::vector<std::byte> data(300'000);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 31);
+  const ConstBuffer whole = data;
+  const std::vector<ConstBuffer> parts = {
+      whole.first(1), {}, whole.subspan(1, 65536), whole.subspan(65537)};
+  RunningChecksum checksum;
+  for (const uint64_t bytes : {1UL, 1UL, 65537UL, 70000UL, 300000UL, 5UL, 0UL, 300000UL}) {
+    checksum.ExtendTo(parts, bytes);
+    EXPECT_EQ(checksum.bytes(), bytes);
+    const ConstBuffer first = whole.first(bytes);
+    EXPECT_EQ(checksum.Finish(), ChecksumOf(std::span(&first, 1))) << bytes;
+  }
+}
+
+TEST(EnvelopeTest, WhatWasHashedTooEarlyIsHashedAgain) {
+  const Trailer trailer = Example();
+  std::vector<std::byte> content(kBlockBytes);
+  std::fill_n(content.begin(), 48, std::byte{7});
+  const ConstBuffer buffer = content;
+  const std::vector<std::byte> stale(16, std::byte{1});
+  const ConstBuffer early = stale;
+  const auto check = [&] {
+    RunningChecksum checksum;
+    checksum.ExtendTo({&early, 1}, 16);
+    return CheckContent(trailer, {&buffer, 1}, 2 * kBlockBytes, &checksum);
+  };
+  EXPECT_TRUE(check().ok());
+  content[20] = std::byte{8};
+  EXPECT_EQ(check().code(), StatusCode::kCorruption);
+}
+
 }  // namespace
 }  // namespace embercache

@@ -148,6 +148,23 @@ TEST_F(PrefetchTest, AnItemWithoutRoomIsReported) {
   EXPECT_EQ(Outcomes()[2], PrefetchOutcome::kLocal);
 }
 
+TEST_F(PrefetchTest, WhatGetsNoPagesIsNotReadyThoughTheArenaHadRoom) {
+  Store(1, 4);
+  std::vector<Pin> pins;
+  for (uint64_t number = 10; number < 10 + Node::kPages; ++number) {
+    pins.push_back(node_.Encode(number, 4));
+  }
+  ASSERT_TRUE(node_.Prefetch("r", {{TestKey(1), 4}}).ok());
+  node_.Settle();
+  EXPECT_THAT(Outcomes(), ElementsAre(PrefetchOutcome::kNoRoom));
+  EXPECT_FALSE(node_.controller->host_cache().Contains(TestKey(1)));
+  pins.clear();
+  ASSERT_TRUE(node_.controller->ReleaseRequest("r").ok());
+  ASSERT_TRUE(node_.Prefetch("r", {{TestKey(1), 4}}).ok());
+  node_.Settle();
+  EXPECT_THAT(Outcomes(), ElementsAre(PrefetchOutcome::kGlobal));
+}
+
 TEST_F(PrefetchTest, PinsThatComeAfterTheReleaseAreGivenBackAtOnce) {
   Store(1, 4);
   ASSERT_TRUE(node_.Prefetch("r", {{TestKey(1), 4}}).ok());

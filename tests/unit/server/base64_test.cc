@@ -9,6 +9,8 @@
 namespace embercache {
 namespace {
 
+using testing::HasSubstr;
+
 std::string Decode(std::string text) {
   const auto bytes = DecodeBase64InPlace(std::as_writable_bytes(std::span(text)));
   if (!bytes.ok()) return "error: " + bytes.status().message();
@@ -52,14 +54,37 @@ TEST(Base64, GivesBackWhatWasEncodedForEveryLength) {
 }
 
 TEST(Base64, NamesTheCharacterThatIsWrong) {
-  EXPECT_EQ(Decode("Zm9v\nYmFy"), "error: the base64 text was cut short");
-  EXPECT_EQ(Decode("Zm9vYm-y"), "error: character 6 of the base64 text is 0x2d");
-  EXPECT_EQ(Decode("Zm=vYmFy"), "error: character 2 of the base64 text is 0x3d");
-  EXPECT_EQ(Decode("Z==="), "error: character 1 of the base64 text is 0x3d");
+  EXPECT_EQ(Decode("Zm9vYm*y"), "error: character 6 of the base64 text is '*'");
+  EXPECT_EQ(Decode("Zm9vYm\x01y"), "error: character 6 of the base64 text is 0x01");
+  EXPECT_EQ(Decode("Zm9vYmF\xc3"), "error: character 7 of the base64 text is 0xc3");
+}
+
+TEST(Base64, SaysThatLineBreaksAreNotTaken) {
+  EXPECT_THAT(Decode("Zm9v\nYmFy"), HasSubstr("character 4 of the base64 text is a line break"));
+  EXPECT_THAT(Decode("Zm9v\r\nYmFy"), HasSubstr("character 4 of the base64 text is a line break"));
+  EXPECT_THAT(Decode("Zm9vYmFy\n"), HasSubstr("character 8 of the base64 text is a line break"));
+}
+
+TEST(Base64, SaysThatTheAlphabetForUrlsIsNotTaken) {
+  EXPECT_THAT(Decode("Zm9vYm-y"), HasSubstr("character 6 of the base64 text is '-'"));
+  EXPECT_THAT(Decode("Zm9vYm_y"), HasSubstr("alphabet for URLs"));
+}
+
+TEST(Base64, SaysWhatIsWrongWithThePadding) {
+  EXPECT_THAT(Decode("Zm=vYmFy"), HasSubstr("character 2 of the base64 text is '=', which stands"));
+  EXPECT_THAT(Decode("Zg=="
+                     "Zg=="),
+              HasSubstr("character 2 of the base64 text is '='"));
+  EXPECT_THAT(Decode("Z==="), HasSubstr("1 characters and 3 '=' behind them"));
+  EXPECT_THAT(Decode("Zg="), HasSubstr("2 characters and 1 '=' behind them"));
+  EXPECT_THAT(Decode("Zm9v="), HasSubstr("4 characters and 1 '=' behind them"));
+  EXPECT_THAT(Decode("===="), HasSubstr("0 characters and 4 '=' behind them"));
 }
 
 TEST(Base64, RefusesTextThatWasCutShort) {
-  EXPECT_EQ(Decode("Zm9vY"), "error: the base64 text was cut short");
+  EXPECT_THAT(Decode("Zm9vY"), HasSubstr("5 characters"));
+  EXPECT_THAT(Decode("Zm9vY"), HasSubstr("cut short"));
+  EXPECT_THAT(Decode("Zm9v*mFyZ"), HasSubstr("'*'"));
 }
 
 }  // namespace

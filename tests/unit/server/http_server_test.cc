@@ -21,7 +21,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 // A client that writes and reads bytes.
@@ -63,6 +66,7 @@ class Client {
     }
     return std::exchange(buffer_, {});
   }
+  void EndSending() const { ASSERT_EQ(shutdown(fd_, SHUT_WR), 0); }
   void Close() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
@@ -103,6 +107,10 @@ class EchoHandler final : public HttpHandler {
     response.content_type = "text/plain";
     const std::span<std::byte> body = request.body.bytes();
     response.text.assign(reinterpret_cast<const char*>(body.data()), body.size());
+    if (request.path == "/head") {
+      response.text =
+          request.path + " " + request.query + " " + std::string(request.Header("Host"));
+    }
     if (request.path == "/large") response.payload.assign(100, ConstBuffer(megabyte));
     exchange->Respond(std::move(response));
   }
@@ -159,8 +167,9 @@ class HttpServerTest : public testing::Test {
   }
 
   static std::string Post(const std::string& path, const std::string& body) {
-    return "POST " + path + " HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) +
-           "\r\n\r\n" + body;
+    return "POST " + path +
+           " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+           body;
   }
 
   HttpServerOptions options_;
@@ -168,8 +177,8 @@ class HttpServerTest : public testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-constexpr char kGet[] = "GET / HTTP/1.1\r\n\r\n";
-constexpr char kWait[] = "GET /wait HTTP/1.1\r\n\r\n";
+constexpr char kGet[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+constexpr char kWait[] = "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n";
 
 TEST_F(HttpServerTest, AnswersSeveralRequestsOnAConnection) {
   Start();
@@ -178,7 +187,7 @@ TEST_F(HttpServerTest, AnswersSeveralRequestsOnAConnection) {
     client.Send(Post("/", body));
     const std::string answer = client.Read();
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
-    EXPECT_THAT(answer, testing::EndsWith(std::string("\r\n\r\n") + body));
+    EXPECT_THAT(answer, EndsWith(std::string("\r\n\r\n") + body));
   }
 }
 
@@ -190,13 +199,14 @@ TEST_F(HttpServerTest, ReadsABodyThatComesInPieces) {
     client.Send(request.substr(at, 100));
     std::this_thread::sleep_for(milliseconds(1));
   }
-  EXPECT_THAT(client.Read(), testing::EndsWith("xend"));
+  EXPECT_THAT(client.Read(), EndsWith("xend"));
 }
 
 TEST_F(HttpServerTest, SendsPayloadFromSeveralBuffers) {
   Start();
   Client client(server_->port());
-  client.Send("POST /large HTTP/1.1\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc");
+  client.Send(
+      "POST /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc");
   const std::string answer = client.ReadAll();
   const size_t body = answer.find("\r\n\r\n") + 4;
   EXPECT_EQ(answer.size() - body, 3 + (size_t{100} << 20));
@@ -205,7 +215,7 @@ TEST_F(HttpServerTest, SendsPayloadFromSeveralBuffers) {
 
 TEST_F(HttpServerTest, ARequestThatIsDroppedIsAnsweredWith500) {
   Start();
-  EXPECT_THAT(Ask("GET /drop HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 500"));
+  EXPECT_THAT(Ask("GET /drop HTTP/1.1\r\nHost: x\r\n\r\n"), StartsWith("HTTP/1.1 500"));
 }
 
 TEST_F(HttpServerTest, RefusesAtTheHead) {
@@ -214,7 +224,51 @@ TEST_F(HttpServerTest, RefusesAtTheHead) {
   client.Send(Post("/refused", "some body"));
   EXPECT_THAT(client.Read(), StartsWith("HTTP/1.1 404"));
   client.Send(Post("/", "next"));
-  EXPECT_THAT(client.Read(), testing::EndsWith("next"));
+  EXPECT_THAT(client.Read(), EndsWith("next"));
+}
+
+TEST_F(HttpServerTest, RefusesAHeadWithoutExactlyOneHost) {
+  Start();
+  EXPECT_THAT(Ask("GET /head HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("more than once")));
+  EXPECT_THAT(Ask("GET /head HTTP/1.1\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("Host is missing")));
+  EXPECT_THAT(Ask("GET /head HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, TakesATargetInAbsoluteForm) {
+  Start();
+  const auto ask = [this](const std::string& target) {
+    return Ask("GET " + target + " HTTP/1.1\r\nHost: header\r\n\r\n");
+  };
+  EXPECT_THAT(ask("http://uri:81/head?a=b"), EndsWith("\r\n\r\n/head a=b uri:81"));
+  EXPECT_THAT(ask("HTTPS://uri/head"), EndsWith("\r\n\r\n/head  uri"));
+  EXPECT_THAT(ask("/head?to=http://other/"), EndsWith("/head to=http://other/ header"));
+  EXPECT_THAT(ask("http://uri"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(ask("http://uri?a=b"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(ask("ftp://uri/head"), AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("'ftp'")));
+  EXPECT_THAT(ask("http:///head"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(ask("http://me@uri/head"), StartsWith("HTTP/1.1 400"));
+}
+
+TEST_F(HttpServerTest, RefusesTransferCodingsOtherThanChunkedAndCloses) {
+  Start();
+  const auto ask = [this](const std::string& headers, const std::string& version = "1.1") {
+    Client client(server_->port());
+    client.Send("POST /head HTTP/" + version + "\r\nHost: x\r\n" + headers +
+                "\r\n3\r\nabc\r\n0\r\n\r\n" + kGet);
+    client.EndSending();
+    return client.ReadAll();
+  };
+  const auto one_answer = [](const std::string& status) {
+    return AllOf(StartsWith("HTTP/1.1 " + status), Not(HasSubstr("HTTP/1.1 200")));
+  };
+  EXPECT_THAT(ask("Transfer-Encoding: gzip, chunked\r\n"), one_answer("501"));
+  EXPECT_THAT(ask("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), one_answer("501"));
+  EXPECT_THAT(ask("Transfer-Encoding: chunked, chunked\r\n"), one_answer("501"));
+  EXPECT_THAT(ask("Transfer-Encoding: gzip\r\n"), one_answer("501"));
+  EXPECT_THAT(ask("Transfer-Encoding: chunked\r\n", "1.0"), one_answer("400"));
+  EXPECT_THAT(ask("Transfer-Encoding: Chunked\r\n"), HasSubstr("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, BoundsTheBodiesInMemoryOverAllConnections) {
@@ -262,6 +316,34 @@ TEST_F(HttpServerTest, TellsWhenAClientIsGone) {
   EXPECT_THAT(Ask(kGet), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(HttpServerTest, AClientThatSendsNoMoreGetsItsAnswer) {
+  Start();
+  for (const char* version : {"1.1", "1.0"}) {
+    Client client(server_->port());
+    client.Send(std::string("GET /wait HTTP/") + version + "\r\nHost: x\r\n\r\n");
+    handler_.WaitFor(1);
+    client.EndSending();
+    const bool is_asked = version == std::string("1.1");  // whether it is still there
+    EXPECT_THAT(is_asked ? client.Read() : "", StartsWith(is_asked ? "HTTP/1.1 100" : ""));
+    handler_.Release();
+    EXPECT_THAT(client.ReadAll(), HasSubstr("released"));
+  }
+  EXPECT_EQ(handler_.gone, 0);
+}
+
+TEST_F(HttpServerTest, AClientThatSendsNoMoreAndThenLeavesHarmsNobody) {
+  Start();
+  Client client(server_->port());
+  client.Send(kWait);
+  handler_.WaitFor(1);
+  client.EndSending();
+  client.Read();
+  EXPECT_EQ(handler_.gone, 0);
+  client.Close();
+  handler_.Release();
+  EXPECT_THAT(Ask(kGet), StartsWith("HTTP/1.1 200"));
+}
+
 TEST_F(HttpServerTest, AClientThatSentTheNextRequestEarlyIsNotGone) {
   Start();
   Client client(server_->port());
@@ -295,7 +377,7 @@ TEST_F(HttpServerTest, GivesUpABodyThatComesTooSlowly) {
   options_.min_bytes_per_second = 1 << 20;
   Start();
   Client client(server_->port());
-  client.Send("POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\nhello");
+  client.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhello");
   const std::string answer = client.ReadAll();
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 504"));
   EXPECT_THAT(answer, HasSubstr("DEADLINE_EXCEEDED"));
@@ -306,7 +388,7 @@ TEST_F(HttpServerTest, CutsAReaderThatIsTooSlow) {
   options_.min_bytes_per_second = uint64_t{1} << 40;
   Start();
   Client client(server_->port());
-  client.Send("GET /large HTTP/1.1\r\n\r\n");
+  client.Send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
   std::this_thread::sleep_for(seconds(1));
   EXPECT_LT(client.ReadAll().size(), size_t{100} << 20);
 }

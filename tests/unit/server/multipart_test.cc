@@ -33,13 +33,30 @@ std::string Field(const std::string& name, const std::string& content) {
   return "--XX\r\ncontent-disposition: form-data; name=" + name + "\r\n\r\n" + content + "\r\n";
 }
 
+// The boundary; or the error.
+std::string Boundary(const std::string& content_type) {
+  const auto boundary = MultipartBoundary(content_type);
+  return boundary.ok() ? *boundary : "error: " + boundary.status().message();
+}
+
 TEST(MultipartBoundary, IsReadFromTheContentType) {
-  EXPECT_EQ(MultipartBoundary("multipart/form-data; boundary=abc"), "abc");
-  EXPECT_EQ(MultipartBoundary("Multipart/Form-Data;charset=x; Boundary=\"a;b\""), "a;b");
-  EXPECT_EQ(MultipartBoundary("multipart/mixed; boundary=abc"), "");
-  EXPECT_EQ(MultipartBoundary("multipart/form-data"), "");
-  EXPECT_EQ(MultipartBoundary("application/json"), "");
-  EXPECT_EQ(MultipartBoundary("multipart/form-data; boundary=" + std::string(71, 'a')), "");
+  EXPECT_EQ(Boundary("multipart/form-data; boundary=abc"), "abc");
+  EXPECT_EQ(Boundary("Multipart/Form-Data;charset=x; Boundary=\"a;b\""), "a;b");
+  EXPECT_EQ(Boundary("multipart/form-data; boundary=" + std::string(70, 'a')),
+            std::string(70, 'a'));
+  EXPECT_EQ(Boundary("application/json"), "");
+  EXPECT_EQ(Boundary(""), "");
+}
+
+TEST(MultipartBoundary, IsRefusedWhereItIsMissingBlankOrTooLong) {
+  EXPECT_THAT(Boundary("multipart/form-data"), HasSubstr("without a boundary"));
+  EXPECT_THAT(Boundary("multipart/form-data; charset=x"), HasSubstr("without a boundary"));
+  EXPECT_THAT(Boundary("multipart/form-data; boundary="), HasSubstr("has 0 characters"));
+  EXPECT_THAT(Boundary("multipart/form-data; boundary=\"\""), HasSubstr("has 0 characters"));
+  EXPECT_THAT(Boundary("multipart/form-data; boundary=\"  \""), HasSubstr("blank"));
+  EXPECT_THAT(Boundary("multipart/form-data; boundary=" + std::string(71, 'a')),
+              HasSubstr("has 71 characters; it has to have 1 to 70"));
+  EXPECT_THAT(Boundary("multipart/mixed; boundary=abc"), HasSubstr("'multipart/mixed'"));
 }
 
 TEST(Multipart, GivesThePartsInOrder) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 
 #include <string>
 #include <tuple>
@@ -174,16 +175,24 @@ TEST_F(FileFaultTest, WithoutDirectIoObjectsGoThroughTheCache) {
   alignas(4096) static std::byte page[kMiB];
   const Bytes bytes = PayloadOf("k", kMiB);
   std::copy(bytes.begin(), bytes.end(), page);
-  const auto round_trip = [&](const std::string& key) {
-    const MutableBuffer buffer(page);
-    EXPECT_EQ(PutOne(*store, key, buffer).outcome, PutOutcome::kStored);
+  const MutableBuffer buffer(page);
+  const auto round_trip_get = [&](const std::string& key) {
     const GetItem get{key, {&buffer, 1}};
     std::fill(buffer.begin(), buffer.end(), std::byte{0});
     EXPECT_EQ(store->BatchGetIntoMultiBuffers({&get, 1}, {}).at(0).outcome, GetOutcome::kHit);
     EXPECT_TRUE(std::equal(buffer.begin(), buffer.end(), bytes.begin()));
   };
+  const auto round_trip = [&](const std::string& key) {
+    EXPECT_EQ(PutOne(*store, key, buffer).outcome, PutOutcome::kStored);
+    round_trip_get(key);
+  };
   RunWithFault(FailsWhere(SYS_fcntl, EINVAL, 1, F_SETFL), [&] { round_trip("no O_DIRECT"); });
   RunWithFault(Fails(SYS_fallocate, EOPNOTSUPP), [&] { round_trip("no fallocate"); });
+  RunWithFault(FailsWhere(SYS_preadv2, EOPNOTSUPP, 5, RWF_NOWAIT), [&] {
+    round_trip("written");
+    std::ifstream(PathOf("written"), std::ios::binary).ignore(kMiB);  // into the page cache
+    round_trip_get("written");
+  });
 #if !defined(__SANITIZE_ADDRESS__)  // which maps memory itself
   RunWithFault(Fails(SYS_mmap, ENOMEM), [&] { round_trip("cache unknown"); });
 #endif
@@ -194,7 +203,7 @@ TEST_F(FileFaultTest, AGetThatFailsIsNoMissAndMayBeTriedAgain) {
   const Bytes bytes = PayloadOf("k", kMiB);
   PutOne(*store, "k", bytes);
   for (const SyscallFault& fault :
-       {Fails(SYS_preadv, EIO),
+       {Fails(SYS_preadv2, EIO),
         FailsWhere(SYS_openat, EMFILE, 2, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)}) {
     GetResult get;
     RunWithFault(fault, [&] { get = GetOne(*store, "k", bytes.size(), &got_); });

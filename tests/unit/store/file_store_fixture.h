@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "embercache/clock.h"
 #include "embercache/digest.h"
@@ -33,6 +36,43 @@ class ManualClock final : public Clock {
 inline std::string KeyNumber(unsigned number) {
   return "emb_" + Sha256Of(std::to_string(number)).ToHex();
 }
+
+// Objects of 512 KiB to 12 MiB, and pages for them as O_DIRECT wants them.
+class AlignedBatch {
+ public:
+  explicit AlignedBatch(size_t objects) {
+    for (size_t i = 0; i < objects; ++i) {
+      const size_t size = i % 7 == 6 ? size_t{12} << 20 : (i % 3 + 1) * (size_t{256} << 10);
+      pages_.emplace_back(size + kPage);
+      void* aligned = pages_.back().data();
+      size_t space = pages_.back().size();
+      buffers_.emplace_back(static_cast<std::byte*>(std::align(kPage, size, aligned, space)), size);
+      keys_.push_back(KeyNumber(static_cast<unsigned>(i)));
+    }
+  }
+
+  size_t size() const { return keys_.size(); }
+  const std::string& key(size_t i) const { return keys_[i]; }
+  uint64_t bytes(size_t i) const { return buffers_[i].size(); }
+  Bytes Expected(size_t i) const { return PayloadOf(keys_[i], bytes(i)); }
+  bool Holds(size_t i) const { return std::ranges::equal(buffers_[i], Expected(i)); }
+  // Gets into the pages, cleared.
+  std::vector<GetItem> Items() {
+    std::vector<GetItem> items;
+    for (size_t i = 0; i < size(); ++i) {
+      std::ranges::fill(buffers_[i], std::byte{0});
+      items.push_back({keys_[i], {&buffers_[i], 1}});
+    }
+    return items;
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+
+  std::deque<Bytes> pages_;
+  std::vector<MutableBuffer> buffers_;
+  std::vector<std::string> keys_;
+};
 
 // Opens file stores over one folder, and looks at the folder behind their backs.
 class FileStoreFixture : public testing::Test {

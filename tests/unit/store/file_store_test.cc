@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/unit/store/file_store_fixture.h"
+#include "tests/unit/store/syscall_fault.h"
 
 namespace embercache {
 namespace {
@@ -58,6 +59,60 @@ TEST_F(FileStoreTest, LargeAlignedObjectsComeBackWhole) {
     EXPECT_EQ(GetOne(*store, "k", size, &got_).outcome, GetOutcome::kHit);
     EXPECT_TRUE(got_ == bytes);
   }
+  munmap(memory, size);
+}
+
+// Of sizes that are read at once, where the kernel can, among some that are not.
+TEST_F(FileStoreTest, ABatchOfLargeObjectsComesBackWhole) {
+  const auto store = Open();
+  AlignedBatch batch(20);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    EXPECT_EQ(PutOne(*store, batch.key(i), batch.Expected(i)).outcome, PutOutcome::kStored);
+  }
+  RemoveOne(*store, batch.key(3));
+  const auto check = [&] {
+    std::vector<uint64_t> told(batch.size());
+    const std::function<void(size_t, uint64_t)> received = [&](size_t i, uint64_t bytes) {
+      told.at(i) = bytes;
+    };
+    CallContext context;
+    context.received = &received;
+    const auto gets = store->BatchGetIntoMultiBuffers(batch.Items(), context);
+    ASSERT_EQ(gets.size(), batch.size());
+    for (size_t i = 0; i < gets.size(); ++i) {
+      EXPECT_EQ(gets[i].outcome, i == 3 ? GetOutcome::kMiss : GetOutcome::kHit) << i;
+      EXPECT_TRUE(i == 3 || batch.Holds(i)) << i;
+      EXPECT_EQ(told[i], i == 3 ? 0 : batch.bytes(i)) << i;
+    }
+  };
+  check();
+  RunWithFault({.number = SYS_io_uring_setup, .error = EPERM}, check);
+  RunWithFault({.number = SYS_io_uring_enter, .error = EIO}, check);
+  check();
+}
+
+// Its ends lie in the page cache, and what is between them does not.
+TEST_F(FileStoreTest, AnObjectThatIsCachedInPartComesBackWhole) {
+  const auto store = Open();
+  const size_t size = 3 * kMiB;
+  auto* const memory = static_cast<std::byte*>(
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const MutableBuffer pages(memory, size);
+  const Bytes bytes = PayloadOf("a", size);
+  std::copy(bytes.begin(), bytes.end(), pages.begin());
+  EXPECT_EQ(PutOne(*store, "k", pages).outcome, PutOutcome::kStored);
+  const int fd = open(PathOf("k").c_str(), O_RDONLY);
+  ASSERT_GE(fd, 0);
+  posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // no read-ahead
+  std::byte page[4096];
+  for (const size_t offset : {size_t{0}, kMiB, size - sizeof(page)}) {
+    EXPECT_EQ(pread(fd, page, sizeof(page), static_cast<off_t>(offset)), sizeof(page));
+  }
+  close(fd);
+  std::fill(pages.begin(), pages.end(), std::byte{0});
+  const GetItem get{"k", {&pages, 1}};
+  EXPECT_EQ(store->BatchGetIntoMultiBuffers({&get, 1}, {}).at(0).outcome, GetOutcome::kHit);
+  EXPECT_TRUE(std::equal(pages.begin(), pages.end(), bytes.begin()));
   munmap(memory, size);
 }
 

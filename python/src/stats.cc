@@ -1,0 +1,64 @@
+#include "python/src/cache.h"
+
+#include "src/cache/host_cache.h"
+
+namespace embercache::python {
+
+nb::dict Cache::Stats() {
+  const ControllerStats stats = Use().Stats();
+  nb::dict result;
+  nb::list pools, lanes;
+  for (const PoolView& pool : stats.pools) {
+    nb::dict view;
+    view["name"] = pool.name;
+    view["page_kind"] = pool.page_kind;
+    const std::pair<const char*, uint64_t> numbers[] = {
+        {"row_bytes", pool.row_bytes},
+        {"page_bytes", pool.page_bytes},
+        {"pages", pool.pages},
+        {"free", pool.free},
+        {"filling", pool.filling},
+        {"ready", pool.ready},
+        {"quarantined", pool.quarantined},
+        {"entries", pool.entries},
+        {"filling_entries", pool.filling_entries},
+        {"pinned_entries", pool.pinned_entries},
+        {"evicted", pool.evicted},
+        {"allocation_failures", pool.allocation_failures}};
+    for (const auto& [name, number] : numbers) view[name] = number;
+    pools.append(view);
+  }
+  for (const LaneView& lane : stats.lanes) {
+    nb::dict view;
+    view["name"] = lane.name;
+    view["queued"] = lane.queued;
+    view["running"] = lane.running;
+    view["queued_bytes"] = lane.queued_bytes;
+    view["dropped"] = lane.dropped;
+    view["breaker_open"] = lane.breaker_open;
+    lanes.append(view);
+  }
+  result["pools"] = pools;
+  result["lanes"] = lanes;
+  result["backend"] = stats.backend;
+  const char* const state = stats.backend.empty()                        ? ""
+                            : stats.store.state == StoreState::kUp       ? "up"
+                            : stats.store.state == StoreState::kStarting ? "starting"
+                                                                         : "down";
+  result["store"] = state;
+  result["store_detail"] = stats.store.detail;
+  return result;
+}
+
+nb::list Cache::Regions() {
+  HostCache& cache = Use().host_cache();
+  nb::list regions;
+  for (uint32_t i = 0; i < cache.num_pools(); ++i) {
+    const BufferRegion region = cache.pool(i)->Region();
+    regions.append(
+        nb::make_tuple(reinterpret_cast<uintptr_t>(region.memory.data()), region.memory.size()));
+  }
+  return regions;
+}
+
+}  // namespace embercache::python
