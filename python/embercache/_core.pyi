@@ -145,7 +145,9 @@ class Store:
 
     @property
     def raw(self) -> bool:
-        """Whether its objects are rows alone, under the hashes as they are given."""
+        """
+        Whether its objects are rows alone, under the hashes as they are given.
+        """
 
     @property
     def health(self) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def test_hits_return_by_themselves_after_a_crash(start_node, folder):
 def test_raw_format_is_refused_where_media_are_named_by_their_bytes(folder):
     done = run(
         *("ls", "--mm-global-cache-backend", "mooncake", "--mm-global-cache-config", config(format="raw")),
-        exit_code=1,
+        exit_code=2,
         env={"FAKE_MOONCAKE_DIR": str(folder)},
     )
     assert "format is 'raw'" in done.stderr

@@ -87,7 +87,7 @@ def check():
     assert torch.equal(got, content)
     assert raw.batch_get(["theirs"], [got.data_ptr()], [size - 1024]) == [False]
     os.environ["EMBERCACHE_LOOKUP_TIMEOUT_MS"] = "60000"
-    controller = ours.EmbeddingCacheController(raw, 8 / 1024, {"image": 256}, dtype=torch.float32)
+    controller = ours.EmbeddingCacheController(0, 1, raw, 8 / 1024, {"image": 256}, dtype=torch.float32)
     controller.prefetch("request", ["theirs"], [300], "image")
     assert controller.wait_prefetch("request")
     views = controller.get_pool_views(["theirs"])[0]
