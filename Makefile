@@ -52,7 +52,8 @@ test: release models-and-media ## unit, conformance and integration tests
 	$(CTEST) --test-dir build/release --label-regex '^(unit|conformance|integration)$$'
 
 .PHONY: test-mooncake
-test-mooncake: release ## tests that wait for Mooncake's own time-outs (minutes)
+test-mooncake: release models-and-media ## tests that wait for Mooncake's own time-outs, and by its C library (minutes)
+	scripts/mooncake-library
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check

@@ -2,9 +2,9 @@
 //
 //   mooncake_bench OPTIONS-AS-JSON
 //
-// Says "up" once the store is; then each line on stdin, "put|get BYTES BATCH PREFIX VERIFY", moves
-// one batch in place, in pages that do not touch each other, and is answered by the seconds that it
-// took.
+// Says "up" and the bridge's process once the store is up; then each line on stdin,
+// "put|get|exist BYTES BATCH PREFIX VERIFY", moves one batch in pages that do not touch each other,
+// or asks for it, and is answered by the seconds that it took.
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -17,8 +17,10 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -93,6 +95,14 @@ void Get(EmbeddingStore& store, const std::vector<std::string>& keys,
   }
 }
 
+void Exist(EmbeddingStore& store, const std::vector<std::string>& keys,
+           const std::vector<std::vector<MutableBuffer>>&) {
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  for (const StatResult& stat : store.BatchIsExist(views, {})) {
+    if (!stat.found) Fail("an object is not there: " + stat.status.ToString());
+  }
+}
+
 void Serve(EmbeddingStore& store, MutableBuffer memory) {
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -108,7 +118,7 @@ void Serve(EmbeddingStore& store, MutableBuffer memory) {
     for (size_t i = 0; i < batch; ++i) keys.push_back(fmt::format("{}_{}", prefix, i));
     const auto start = std::chrono::steady_clock::now();
     uint64_t hash = verify && op == "put" ? HashOf(pages) : 0;
-    (op == "put" ? Put : Get)(store, keys, pages);
+    (op == "put" ? Put : op == "get" ? Get : Exist)(store, keys, pages);
     if (verify && op == "get") hash = HashOf(pages);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     fmt::print("{:.9f} {:x}\n", took.count(), hash);
@@ -128,7 +138,8 @@ int Main(const char* json) {
     if (std::chrono::steady_clock::now() > give_up) Fail((*store)->Health().detail);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  fmt::print("up\n");
+  const auto description = nlohmann::json::parse((*store)->DescribeJson());
+  fmt::print("up {}\n", description["bridge_pid"].get<int>());
   std::fflush(stdout);
   Serve(**store, memory.memory);
   return 0;

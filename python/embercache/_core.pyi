@@ -144,6 +144,12 @@ class Store:
         """Its name."""
 
     @property
+    def raw(self) -> bool:
+        """
+        Whether its objects are rows alone, under the hashes as they are given.
+        """
+
+    @property
     def health(self) -> tuple[str, str]:
         """
         ``("up" | "starting" | "down", detail)``, as far as it is known; never waits.

@@ -7,6 +7,7 @@
 #include "embercache/store_factory.h"
 #include "python/src/cache.h"
 #include "src/cache/byte_store.h"
+#include "src/store/raw_format.h"
 
 // Stores as Python opens them, and as callers that know only bytes use them.
 
@@ -155,6 +156,9 @@ void BindStores(nb::module_& module) {
   nb::class_<NativeStore>(module, "Store",
                           "A built-in backend that is open. Caches may share it. Thread-safe.")
       .def_ro("backend", &NativeStore::backend, "Its name.")
+      .def_prop_ro(
+          "raw", [](const NativeStore& store) { return IsRaw(*store.store); },
+          "Whether its objects are rows alone, under the hashes as they are given.")
       .def_prop_ro(
           "health",
           [](const NativeStore& store) {

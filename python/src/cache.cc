@@ -76,7 +76,10 @@ Cache::Cache(const CacheSettings& settings, nb::object store)
     native.fork.Check("store");
     parts.store = native.store;
   } else if (!store.is_none()) {
-    raw_ = std::make_shared<PythonStore>(store);
+    parts.store = std::make_shared<PythonStore>(store);
+  }
+  if (parts.store != nullptr && IsRaw(*parts.store)) {
+    raw_ = std::make_shared<RawStore>(std::move(parts.store));
     parts.store = raw_;
   }
   Status status;
@@ -149,7 +152,7 @@ EmbeddingKey Cache::ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_
   const EmbeddingKey made = ToKey(key);
   if (!raw_) return made;
   if (!nb::isinstance<nb::str>(key)) {
-    Raise(Status::Invalid("a store written in Python knows hashes; give the hash as a str"));
+    Raise(Status::Invalid("a store in raw format knows hashes; give the hash as a str"));
   }
   raw_->Remember(made, TextOf(key), spec, tokens > 0 ? static_cast<uint64_t>(tokens) : 0);
   return made;

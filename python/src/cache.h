@@ -20,6 +20,7 @@
 #include "python/src/key_memo.h"
 #include "python/src/python_store.h"
 #include "python/src/support.h"
+#include "src/cache/raw_store.h"
 
 namespace embercache::python {
 
@@ -119,7 +120,7 @@ class Cache {
   CacheSettings settings_;
   DType dtype_ = DType::kF32;
   KeyMemo memo_;
-  std::shared_ptr<PythonStore> raw_;  // null where the store is not written in Python
+  std::shared_ptr<RawStore> raw_;  // null where the store knows envelopes
   std::shared_ptr<CopyThreads> copies_;
   std::shared_ptr<EmbeddingCacheController> controller_;
   std::atomic<bool> closed_{false};

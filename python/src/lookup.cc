@@ -77,7 +77,7 @@ nb::list Cache::GetMany(nb::sequence keys, const std::string& modality,
   for (size_t i = 0; i < names.size(); ++i) {
     items.push_back({names[i], expected_tokens ? (*expected_tokens)[i] : -1});
     if (raw_ && items.back().expected_tokens <= 0) {
-      Raise(Status::Invalid("a store written in Python needs expected_tokens for each key"));
+      Raise(Status::Invalid("a store in raw format needs expected_tokens for each key"));
     }
   }
   const TimePoint deadline = DeadlineIn(timeout_s.value_or(settings_.lookup_timeout_s));
@@ -140,7 +140,7 @@ std::unique_ptr<EmbeddingView> Cache::GetOrCompute(nb::object key, nb::callable 
   const EmbeddingSpec spec = SpecOf(modality);
   const LookupItem item{ToStoreKey(key, spec, expected_tokens), expected_tokens};
   if (raw_ && expected_tokens <= 0) {
-    Raise(Status::Invalid("a store written in Python needs expected_tokens"));
+    Raise(Status::Invalid("a store in raw format needs expected_tokens"));
   }
   const TimePoint wait_deadline = DeadlineIn(wait_s);
   while (true) {

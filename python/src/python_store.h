@@ -5,27 +5,21 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <vector>
 
-#include "embercache/embedding.h"
 #include "embercache/store.h"
 #include "python/src/support.h"
 #include "src/base/mutex.h"
+#include "src/store/raw_format.h"
 
 namespace embercache::python {
 
-// A store written in Python, as SGLang's EmbeddingStore defines them: it knows hashes, takes
-// payloads without an envelope, and answers one bool an item. For the caches above it looks like
-// any other store: on a put the envelope is taken off, on a get one is made for the bytes that
-// came, which therefore are not checked. Thread-safe; takes the GIL for each call.
-class PythonStore final : public EmbeddingStore {
+// A store written in Python, as SGLang's EmbeddingStore defines them: it knows hashes, which are
+// the keys here, takes payloads without an envelope, and answers one bool an item. Thread-safe;
+// takes the GIL for each call.
+class PythonStore final : public EmbeddingStore, public RawFormat {
  public:
   explicit PythonStore(const nb::object& store);
-
-  // What a Python store needs to know of a key beyond its text. Has to be told before a call that
-  // uses the key; kept for the last 65536 keys at least. `tokens` is 0 where it is not known.
-  void Remember(const EmbeddingKey& key, std::string_view hash, const EmbeddingSpec& spec,
-                uint64_t tokens);
 
   std::string_view name() const override { return name_; }
   std::vector<StatResult> BatchIsExist(std::span<const std::string_view> keys,
@@ -39,29 +33,20 @@ class PythonStore final : public EmbeddingStore {
   std::vector<RemoveResult> BatchRemove(std::span<const RemoveItem> items,
                                         const CallContext& context) override;
   Status RegisterBuffer(const BufferRegion& region) override;
+  // The store makes a key of it itself.
+  std::string GetKey(std::string_view hash) const override { return std::string(hash); }
   StoreHealth Health() override { return {StoreState::kUp, "a store written in Python"}; }
   Status Close(TimePoint deadline) override;
 
  private:
-  struct Name {
-    EmbeddingKey key;
-    std::string hash;
-    EmbeddingSpec spec;
-    uint64_t tokens = 0;
-  };
-  using Names = std::unordered_map<std::string, Name>;
-  struct Batch;
-
-  // False where it was forgotten, or never told.
-  bool Find(std::string_view key, Name* name) const;
-  // Calls the method with (hashes, pointers, sizes), and fills batch.found.
-  Status Call(const char* method, Batch* batch) const;
+  // Calls the method with the hashes, and with pointers and sizes where there are buffers. One
+  // answer an item.
+  Result<std::vector<bool>> Call(const char* method, std::span<const std::string_view> hashes,
+                                 std::span<const std::vector<ConstBuffer>> buffers) const;
 
   const std::shared_ptr<const void> store_;
   const std::string name_;
   mutable Mutex mutex_;
-  Names recent_ GUARDED_BY(mutex_);
-  Names older_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

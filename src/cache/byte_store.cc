@@ -11,8 +11,9 @@
 #include "src/base/log.h"
 #include "src/cache/envelope.h"
 #include "src/memory/page_pool.h"
+#include "src/store/raw_format.h"
 
-// Invariant: nothing is a hit but what Verify has checked in full.
+// Invariant: nothing is a hit but what Verify has checked in full, where there are envelopes.
 
 namespace embercache {
 namespace {
@@ -56,10 +57,35 @@ struct ByteStore::Read {
 };
 
 ByteStore::ByteStore(std::shared_ptr<EmbeddingStore> store, const Digest256& namespace_digest)
-    : store_(std::move(store)), namespace_digest_(namespace_digest) {}
+    : store_(std::move(store)), raw_(IsRaw(*store_)), namespace_digest_(namespace_digest) {}
 
 std::string ByteStore::KeyText(const std::string& hash) const {
+  if (raw_) return store_->GetKey(hash);
   return EmbeddingKey::FromCallerHash(namespace_digest_, hash).Text();
+}
+
+std::vector<GetOutcome> ByteStore::GetRaw(std::span<const ByteGetItem> items,
+                                          const CallContext& context) {
+  std::vector<std::string> keys;
+  for (const ByteGetItem& item : items) keys.push_back(KeyText(item.hash));
+  std::vector<GetItem> gets;
+  for (size_t i = 0; i < items.size(); ++i) gets.push_back({keys[i], items[i].buffers});
+  std::vector<GetResult> results = store_->BatchGetIntoMultiBuffers(gets, context);
+  results.resize(items.size());
+  std::vector<GetOutcome> outcomes;
+  for (const GetResult& result : results) outcomes.push_back(result.outcome);
+  return outcomes;
+}
+
+std::vector<PutResult> ByteStore::PutRaw(std::span<const BytePutItem> items,
+                                         const CallContext& context) {
+  std::vector<std::string> keys;
+  for (const BytePutItem& item : items) keys.push_back(KeyText(item.hash));
+  std::vector<PutItem> puts;
+  for (size_t i = 0; i < items.size(); ++i) puts.push_back({keys[i], items[i].buffers});
+  std::vector<PutResult> results = store_->BatchPutFromMultiBuffers(puts, context);
+  results.resize(items.size());
+  return results;
 }
 
 void ByteStore::ReadBatch(std::vector<Read>& reads, const CallContext& context) {
@@ -101,6 +127,7 @@ Status ByteStore::Verify(const Read& read) const {
 
 std::vector<GetOutcome> ByteStore::Get(std::span<const ByteGetItem> items,
                                        const CallContext& context) {
+  if (raw_) return GetRaw(items, context);
   std::vector<GetOutcome> outcomes(items.size(), GetOutcome::kMiss);
   std::vector<Read> reads;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -147,6 +174,7 @@ std::vector<GetOutcome> ByteStore::Get(std::span<const ByteGetItem> items,
 
 std::vector<PutResult> ByteStore::Put(std::span<const BytePutItem> items,
                                       const CallContext& context) {
+  if (raw_) return PutRaw(items, context);
   std::vector<PutResult> results(items.size());
   std::vector<std::string> keys(items.size());
   std::vector<std::vector<std::byte>> trailers(items.size());

@@ -26,7 +26,8 @@ struct BytePutItem {
 
 // A store for callers that know embeddings only as bytes under a hash, such as a controller that is
 // not ours: keys of a namespace, envelopes without a shape, and verification of all that is read,
-// so that they share a store with EmberCache's own nodes. One result an item. Blocks; thread-safe.
+// so that they share a store with EmberCache's own nodes. Over a store in raw format it adds and
+// checks nothing: payloads are under GetKey(hash). One result an item. Blocks; thread-safe.
 class ByteStore {
  public:
   ByteStore(std::shared_ptr<EmbeddingStore> store, const Digest256& namespace_digest);
@@ -39,16 +40,19 @@ class ByteStore {
   std::vector<bool> Exist(std::span<const std::string> hashes, const CallContext& context);
 
   EmbeddingStore& store() { return *store_; }
-  // "emb_<64 hex>".
+  // "emb_<64 hex>", or the store's GetKey(hash) in raw format.
   std::string KeyText(const std::string& hash) const;
 
  private:
   struct Read;
 
+  std::vector<GetOutcome> GetRaw(std::span<const ByteGetItem> items, const CallContext& context);
+  std::vector<PutResult> PutRaw(std::span<const BytePutItem> items, const CallContext& context);
   void ReadBatch(std::vector<Read>& reads, const CallContext& context);
   Status Verify(const Read& read) const;
 
   const std::shared_ptr<EmbeddingStore> store_;
+  const bool raw_;
   const Digest256 namespace_digest_;
 };
 

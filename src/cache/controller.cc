@@ -9,6 +9,7 @@
 #include "src/base/units.h"
 #include "src/cache/controller_impl.h"
 #include "src/cache/prefetch.h"
+#include "src/store/raw_format.h"
 
 namespace embercache {
 namespace {
@@ -168,6 +169,10 @@ bool EmbeddingCacheController::Impl::IsClosed() const {
 
 Result<std::unique_ptr<EmbeddingCacheController>> EmbeddingCacheController::Create(
     ControllerOptions options, ControllerParts parts) {
+  if (parts.store != nullptr && IsRaw(*parts.store)) {
+    return Status::Invalid(
+        "the store is in raw format, whose keys are hashes; embercache.sglang can use it");
+  }
   auto impl = std::make_shared<Impl>();
   EMBERCACHE_RETURN_IF_ERROR(impl->Init(std::move(options), std::move(parts)));
   return std::unique_ptr<EmbeddingCacheController>(new EmbeddingCacheController(std::move(impl)));

@@ -1,8 +1,11 @@
 #include "src/store/open_store.h"
 
+#include <fmt/format.h>
+
 #include <thread>
 
 #include "embercache/store_factory.h"
+#include "src/store/raw_format.h"
 
 namespace embercache {
 namespace {
@@ -16,7 +19,12 @@ Result<std::unique_ptr<EmbeddingStore>> OpenStore(const StoreChoice& choice) {
   RegisterBuiltinBackends(factory);
   StoreConfig config;
   config.json = choice.config_json;
-  return factory.CreateBackend(choice.backend, config);
+  EMBERCACHE_ASSIGN_OR_RETURN(auto store, factory.CreateBackend(choice.backend, config));
+  if (!IsRaw(*store)) return store;
+  return Status::Invalid(fmt::format(
+      "{}: format is 'raw', which is for callers that give hashes and exact token counts "
+      "(embercache.sglang); it has to be 'envelope' here",
+      choice.backend));
 }
 
 bool WaitUntilUp(EmbeddingStore& store, TimePoint deadline) {

@@ -15,7 +15,8 @@ struct StoreChoice {
   std::string config_json = "{}";
 };
 
-// A store of one of this build's backends.
+// A store of one of this build's backends. Invalid for one in raw format: servers and commands name
+// media by their bytes.
 Result<std::unique_ptr<EmbeddingStore>> OpenStore(const StoreChoice& choice);
 
 // Waits for a store that starts in the background. False when it is not up by `deadline`.

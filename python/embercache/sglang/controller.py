@@ -17,7 +17,7 @@ from typing import Any
 from .. import _core
 from ..errors import InvalidError
 from . import _tensors
-from .namespace import local_namespace, namespace_of
+from .namespace import local_namespace
 from .requests import Requests
 from .store import NativeEmbeddingStore
 from .views import EmbeddingCacheEntry, EmbeddingPool, EntryState
@@ -173,7 +173,7 @@ class EmbeddingCacheController:
         serves = self.tp_rank == 0 or self.all_rank_get
         store: Any = self.embedding_store
         if isinstance(store, NativeEmbeddingStore):
-            digest = namespace_of(namespace or store.namespace, store.backend)
+            digest = store.digest(namespace)
             store = store.native
         else:
             digest = local_namespace()

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import _core
 from ..errors import InvalidError
-from .namespace import namespace_of
+from .namespace import local_namespace, namespace_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,16 @@ class NativeEmbeddingStore(EmbeddingStore):
     def _defaults() -> dict[str, Any]:
         return {}
 
+    def digest(self, namespace: str | bytes | None = None) -> bytes:
+        """The namespace of its objects: the one given here, or the store's own."""
+        if self.native.raw:  # whose keys have none
+            return local_namespace()
+        return namespace_of(namespace or self.namespace, self.backend)
+
     def _byte_store(self) -> _core.ByteStore:
         # Not at once: our controller has a namespace of its own, and needs none here.
         if self._bytes is None:
-            digest = namespace_of(self.namespace, self.backend)
-            self._bytes = _core.ByteStore(self.native, digest, self._timeout_s)
+            self._bytes = _core.ByteStore(self.native, self.digest(), self._timeout_s)
         return self._bytes
 
     def batch_get(self, hashes: list[str], ptrs: list[int], sizes: list[int]) -> list[bool]:
@@ -143,7 +148,9 @@ class MemoryEmbeddingStore(NativeEmbeddingStore):
 
 class MooncakeEmbeddingStore(NativeEmbeddingStore):
     """A cluster of Mooncake. Options: ``master_server_address``, ``protocol``, ...; its ``MOONCAKE_*``
-    variables. This Python has to have its package, unless ``python`` names another that has."""
+    variables. This Python has to have its package, unless ``python`` names another that has.
+    With ``format="raw"`` it shares a cluster with nodes that run SGLang's own classes: the rows alone,
+    under ``emb_<hash>``, checked by their length only."""
 
     backend = "mooncake"
 

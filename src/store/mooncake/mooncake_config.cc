@@ -17,6 +17,8 @@ namespace embercache::mooncake {
 namespace {
 
 constexpr const char* kFileVariable = "MOONCAKE_CONFIG_PATH";
+// What SGLang's nodes call having none.
+constexpr std::string_view kNoTenant = "default";
 // What only owners of a segment need.
 constexpr std::string_view kSegmentSize = "global_segment_size";
 
@@ -147,10 +149,18 @@ Result<MooncakeConfig> MooncakeConfig::Parse(std::string_view json) {
   options.Read("bridge", &config.bridge);
   options.Read("library", &config.library);
   config.library_named = config.library_named || config.library != library;
+  std::string format = "envelope";
+  options.Read("format", &format);
   options.Read("python", &config.python);
   options.ReadDuration("bridge_timeout", &config.bridge_timeout);
   EMBERCACHE_RETURN_IF_ERROR(options.Finish());
+  if (format != "envelope" && format != "raw") {
+    return Status::Invalid(
+        fmt::format("mooncake: format is '{}'; there are: envelope, raw", format));
+  }
+  config.raw = format == "raw";
   EMBERCACHE_RETURN_IF_ERROR(Check(config));
+  if (config.tenant_id == kNoTenant) config.tenant_id.clear();
   return config;
 }
 

@@ -39,6 +39,9 @@ struct MooncakeConfig {
   // A bridge that leaves a request unanswered for so long is killed.
   Duration bridge_timeout = std::chrono::seconds(45);
 
+  // Objects are payloads alone, as nodes of SGLang's own read and write them.
+  bool raw = false;
+
   // What was given and has no effect, for the log.
   std::vector<std::string> ignored;
 

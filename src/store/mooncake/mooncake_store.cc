@@ -13,6 +13,7 @@
 #include "src/store/mooncake/mooncake_config.h"
 #include "src/store/mooncake/session.h"
 #include "src/store/mooncake/supervisor.h"
+#include "src/store/raw_format.h"
 #include "src/store/store_call.h"
 
 namespace embercache {
@@ -27,7 +28,7 @@ using mooncake::Supervisor;
 // A bridge process is gone at once.
 constexpr Duration kStopAllowance = std::chrono::seconds(1);
 
-class MooncakeStore final : public EmbeddingStore {
+class MooncakeStore : public EmbeddingStore {
  public:
   MooncakeStore(MooncakeConfig config, std::unique_ptr<Supervisor> supervisor, const Clock& clock)
       : config_(std::move(config)), clock_(clock), supervisor_(std::move(supervisor)) {}
@@ -84,6 +85,11 @@ class MooncakeStore final : public EmbeddingStore {
   KeyLocks key_locks_;
   const std::unique_ptr<Supervisor> supervisor_;
   CallGate gate_;
+};
+
+class RawMooncakeStore final : public MooncakeStore, public RawFormat {
+ public:
+  using MooncakeStore::MooncakeStore;
 };
 
 template <typename ResultType, typename Item, typename Run>
@@ -144,6 +150,7 @@ std::string MooncakeStore::DescribeJson() const {
       {"backend", name()},
       {"bridge", mooncake::NameOf(in_use.way)},
       {"client", in_use.library},
+      {"format", config_.raw ? "raw" : "envelope"},
       {"bridge_pid", in_use.pid},
       {"bridge_starts", in_use.starts},
       {"protocol", config_.protocol},
@@ -171,8 +178,19 @@ Result<std::unique_ptr<EmbeddingStore>> CreateMooncakeStore(const StoreConfig& c
     LOG_INFO("mooncake: {} is ignored: a client here owns no segment, and runs by itself", ignored);
   }
   EMBERCACHE_ASSIGN_OR_RETURN(auto supervisor, Supervisor::Start(parsed));
-  return std::unique_ptr<EmbeddingStore>(
-      std::make_unique<MooncakeStore>(std::move(parsed), std::move(supervisor), *config.clock));
+  std::unique_ptr<EmbeddingStore> store;
+  if (!parsed.raw) {
+    store =
+        std::make_unique<MooncakeStore>(std::move(parsed), std::move(supervisor), *config.clock);
+    return store;
+  }
+  LOG_WARNING(
+      "mooncake: format raw: of what is read the length alone is checked: not whose it is, of "
+      "which "
+      "model, dtype or width, nor whether it is whole");
+  store =
+      std::make_unique<RawMooncakeStore>(std::move(parsed), std::move(supervisor), *config.clock);
+  return store;
 }
 
 }  // namespace embercache

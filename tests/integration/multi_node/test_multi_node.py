@@ -64,9 +64,10 @@ def nothing_corrupt(cluster):
 def test_each_published_image_is_a_global_hit_on_the_others_with_equal_bytes(cluster):
     for number, image in enumerate(cluster.embeddings):
         node = cluster.nodes[number % len(NODES)]
-        before = node.metric("embercache_published_total", result="stored")
+        result = cluster.backend.put_result
+        before = node.metric("embercache_published_total", result=result)
         assert cluster.ask(node, image) == "computed"
-        node.wait_metric(before + 1, "embercache_published_total", result="stored")
+        node.wait_metric(before + 1, "embercache_published_total", result=result)
     cluster.wait_for_all_hits()
 
 

@@ -108,8 +108,9 @@ MooncakeCluster::~MooncakeCluster() {
   KillMaster();
 }
 
-pid_t MooncakeCluster::Start(const std::string& program, const std::vector<std::string>& words) {
-  std::vector<std::string> all = {PackageFolder() + "/" + program};
+pid_t MooncakeCluster::Start(const std::string& program, const std::vector<std::string>& words,
+                             bool quiet) {
+  std::vector<std::string> all = {program};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());
@@ -122,7 +123,7 @@ pid_t MooncakeCluster::Start(const std::string& program, const std::vector<std::
     if (getppid() != parent) _exit(1);
     const int null = open("/dev/null", O_RDWR);
     dup2(null, 1);
-    dup2(null, 2);
+    if (quiet) dup2(null, 2);
     execv(arguments[0], arguments.data());
     _exit(127);
   }
@@ -130,7 +131,7 @@ pid_t MooncakeCluster::Start(const std::string& program, const std::vector<std::
 }
 
 void MooncakeCluster::StartMaster() {
-  master_ = Start("mooncake_master",
+  master_ = Start(PackageFolder() + "/mooncake_master",
                   {"--rpc_address=127.0.0.1", fmt::format("--rpc_port={}", kMasterPort),
                    "--metrics_host=127.0.0.1", "--metrics_port=9003",
                    "--default_kv_lease_ttl=" + options_.lease_ms});
@@ -139,11 +140,18 @@ void MooncakeCluster::StartMaster() {
 
 void MooncakeCluster::StartOwner() {
   owner_ = Start(
-      "mooncake_client",
+      PackageFolder() + "/mooncake_client",
       {"--host=127.0.0.1", fmt::format("--port={}", kOwnerPort), "--metadata_server=P2PHANDSHAKE",
        fmt::format("--master_server_address=127.0.0.1:{}", kMasterPort),
        "--global_segment_size=" + options_.segment, "--local_buffer_size=16MB"});
   WaitFor("the owner", [] { return Listens(kOwnerPort); });
+}
+
+int MooncakeCluster::RunPython(const std::string& program) {
+  const pid_t pid = Start(MOONCAKE_PYTHON, {"-c", program}, false);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 void MooncakeCluster::Signal(pid_t pid, int signal) {
@@ -165,9 +173,14 @@ void MooncakeCluster::KillOwner() {
 }
 
 Result<std::unique_ptr<EmbeddingStore>> MooncakeCluster::OpenAnyway(const std::string& options) {
+  // By the wheel, unless the C library is what is tested.
+  const char* const library = getenv("MOONCAKE_LIBRARY_UNDER_TEST");
+  const std::string way = library == nullptr
+                              ? R"("bridge":"wheel")"
+                              : fmt::format(R"("bridge":"library","library":"{}")", library);
   StoreConfig config;
-  config.json = fmt::format(R"({{"master_server_address":"127.0.0.1:{}","python":"{}"{}}})",
-                            kMasterPort, MOONCAKE_PYTHON, options);
+  config.json = fmt::format(R"({{"master_server_address":"127.0.0.1:{}","python":"{}",{}{}}})",
+                            kMasterPort, MOONCAKE_PYTHON, way, options);
   return CreateMooncakeStore(config);
 }
 

@@ -40,13 +40,17 @@ class MooncakeCluster {
   void KillMaster();
   void KillOwner();
 
+  // Runs a program in Python that has the package `mooncake`; its exit code.
+  static int RunPython(const std::string& program);
+
   // A store on it that is up; `options` as in JSON, each with a comma before it.
   Result<std::unique_ptr<EmbeddingStore>> Open(const std::string& options = "");
   // A store on it as it is.
   Result<std::unique_ptr<EmbeddingStore>> OpenAnyway(const std::string& options = "");
 
  private:
-  pid_t Start(const std::string& program, const std::vector<std::string>& words);
+  static pid_t Start(const std::string& program, const std::vector<std::string>& words,
+                     bool quiet = true);
 
   const Options options_;
   pid_t master_ = -1;

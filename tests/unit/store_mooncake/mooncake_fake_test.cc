@@ -1,9 +1,11 @@
-// What a Mooncake client can do to us, by one that does as it is told (fake/mooncake/store.py).
+// What a Mooncake client can do to us, by those that do as they are told: fake/mooncake/store.py by
+// the wheel, fake/fake_store_library.cc by the C ABI.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
@@ -29,19 +31,23 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr Duration kPatience = seconds(60);
 
-Result<std::unique_ptr<EmbeddingStore>> OpenFake(const std::string& folder,
+Result<std::unique_ptr<EmbeddingStore>> OpenFake(const std::string& way, const std::string& folder,
                                                  const std::string& options = "") {
   setenv("FAKE_MOONCAKE_DIR", folder.c_str(), 1);
   setenv("PYTHONPATH", FAKE_MOONCAKE, 1);
   setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+  auto json = nlohmann::json::parse("{" + (options.empty() ? "" : options.substr(1)) + "}");
+  const nlohmann::json defaults = {
+      {"bridge", way}, {"python", "/usr/bin/python3"}, {"library", FAKE_LIBRARY}};
+  json.insert(defaults.begin(), defaults.end());
   StoreConfig config;
-  const bool names_python = options.find("\"python\"") != std::string::npos;
-  config.json =
-      "{" + (names_python ? options.substr(1) : R"("python":"/usr/bin/python3")" + options) + "}";
+  config.json = json.dump();
   return CreateMooncakeStore(config);
 }
 
@@ -58,12 +64,12 @@ bool WaitForState(EmbeddingStore& store, StoreState state) {
   return WaitUntil([&] { return store.Health().state == state; });
 }
 
-StoreUnderTest MakeFake() {
+StoreUnderTest MakeFake(const std::string& way) {
   StoreUnderTest fake;
   const auto folder = std::make_shared<TempFolder>();
   fake.name = "mooncake";
-  fake.open = [folder]() -> Result<std::unique_ptr<EmbeddingStore>> {
-    EMBERCACHE_ASSIGN_OR_RETURN(auto store, OpenFake(folder->path()));
+  fake.open = [way, folder]() -> Result<std::unique_ptr<EmbeddingStore>> {
+    EMBERCACHE_ASSIGN_OR_RETURN(auto store, OpenFake(way, folder->path()));
     if (!WaitForState(*store, StoreState::kUp)) return Status::Unavailable("it does not come up");
     return store;
   };
@@ -76,13 +82,17 @@ StoreUnderTest MakeFake() {
   return fake;
 }
 
-INSTANTIATE_TEST_SUITE_P(FakeMooncake, StoreConformanceTest, ConformanceOf("mooncake", MakeFake),
+INSTANTIATE_TEST_SUITE_P(FakeMooncake, StoreConformanceTest,
+                         ConformanceOf("wheel", [] { return MakeFake("wheel"); }),
+                         ConformanceTestName);
+INSTANTIATE_TEST_SUITE_P(FakeMooncakeLibrary, StoreConformanceTest,
+                         ConformanceOf("library", [] { return MakeFake("library"); }),
                          ConformanceTestName);
 
-class MooncakeFakeTest : public testing::Test {
+class MooncakeFakeTest : public testing::TestWithParam<const char*> {
  protected:
   void Open(const std::string& options = "") {
-    auto opened = OpenFake(folder_.path(), options);
+    auto opened = OpenFake(GetParam(), folder_.path(), options);
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     store_ = std::move(*opened);
   }
@@ -134,24 +144,43 @@ class MooncakeFakeTest : public testing::Test {
   Bytes got_;
 };
 
-TEST_F(MooncakeFakeTest, ClientsOwnNoSegmentAndGetTheConfiguration) {
-  OpenUp(R"(,"master_server_address":"127.0.0.1:7","device_name":"d0","tenant_id":"blue")");
+INSTANTIATE_TEST_SUITE_P(By, MooncakeFakeTest, testing::Values("wheel", "library"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(MooncakeFakeTest, ClientsOwnNoSegmentAndGetTheConfiguration) {
+  const bool wheel = GetParam() == std::string("wheel");
+  const std::string tenant = wheel ? R"(,"tenant_id":"blue")" : "";
+  OpenUp(R"(,"master_server_address":"127.0.0.1:7","device_name":"d0")" + tenant);
   std::ifstream file(folder_.path() + "/setup.json");
   const auto [arguments, named] =
       nlohmann::json::parse(file).get<std::pair<nlohmann::json, nlohmann::json>>();
   EXPECT_EQ(arguments,
             nlohmann::json({"127.0.0.1", "P2PHANDSHAKE", 0, 64 << 20, "tcp", "d0", "127.0.0.1:7"}));
-  EXPECT_EQ(named["tenant_id"], "blue");
+  if (wheel) {
+    EXPECT_EQ(named["tenant_id"], "blue");
+  }
+  EXPECT_EQ(Description()["bridge"], GetParam());
+  EXPECT_EQ(Description()["protocol"], "tcp");
 }
 
-TEST_F(MooncakeFakeTest, APutThatAnswersZeroWithoutStoringIsAcceptedAndALaterMiss) {
+TEST_P(MooncakeFakeTest, WhatVanishesAfterItWasSeenIsAMiss) {
+  OpenUp();
+  Put("key");
+  Tell("exist", Kind("vanish"));
+  const std::string_view key = "key";
+  EXPECT_TRUE(store_->BatchIsExist({&key, 1}, {}).at(0).found);
+  EXPECT_EQ(Get("key").outcome, GetOutcome::kMiss);
+  EXPECT_EQ(Starts(), 1U);
+}
+
+TEST_P(MooncakeFakeTest, APutThatAnswersZeroWithoutStoringIsAcceptedAndALaterMiss) {
   OpenUp();
   Tell("put", Code(0));
   Put("lost");
   EXPECT_EQ(Get("lost").outcome, GetOutcome::kMiss);
 }
 
-TEST_F(MooncakeFakeTest, WhatIsBeingWrittenIsAMiss) {
+TEST_P(MooncakeFakeTest, WhatIsBeingWrittenIsAMiss) {
   OpenUp();
   Put("key");
   Tell("get", Code(-703));
@@ -159,7 +188,7 @@ TEST_F(MooncakeFakeTest, WhatIsBeingWrittenIsAMiss) {
   ExpectHit("key");
 }
 
-TEST_F(MooncakeFakeTest, ALeaseThatRunsOutCostsASecondTransferAndThenTheHit) {
+TEST_P(MooncakeFakeTest, ALeaseThatRunsOutCostsASecondTransferAndThenTheHit) {
   OpenUp();
   Put("key");
   Tell("get", Code(-707));
@@ -171,7 +200,7 @@ TEST_F(MooncakeFakeTest, ALeaseThatRunsOutCostsASecondTransferAndThenTheHit) {
   EXPECT_EQ(Starts(), 1U);
 }
 
-TEST_F(MooncakeFakeTest, APutWithoutRoomIsTriedAgainAndThenDropped) {
+TEST_P(MooncakeFakeTest, APutWithoutRoomIsTriedAgainAndThenDropped) {
   OpenUp();
   Tell("put", Code(-200));
   Put("key");
@@ -182,7 +211,7 @@ TEST_F(MooncakeFakeTest, APutWithoutRoomIsTriedAgainAndThenDropped) {
   EXPECT_EQ(Starts(), 1U);
 }
 
-TEST_F(MooncakeFakeTest, AnotherSizeIsToldAndCostsNoClient) {
+TEST_P(MooncakeFakeTest, AnotherSizeIsToldAndCostsNoClient) {
   OpenUp();
   Put("key");
   for (const size_t bytes : {4999U, 5001U}) {
@@ -193,14 +222,14 @@ TEST_F(MooncakeFakeTest, AnotherSizeIsToldAndCostsNoClient) {
   EXPECT_EQ(Starts(), 1U);
 }
 
-TEST_F(MooncakeFakeTest, ARefusalOfTheRightSizeIsAFaultOfOurs) {
+TEST_P(MooncakeFakeTest, ARefusalOfTheRightSizeIsAFaultOfOurs) {
   OpenUp();
   Put("key");
   Tell("get", Code(-600));
   EXPECT_EQ(Get("key").status.code(), StatusCode::kInternal);
 }
 
-TEST_F(MooncakeFakeTest, AResultListThatIsTooShortFailsTheBatch) {
+TEST_P(MooncakeFakeTest, AResultListThatIsTooShortFailsTheBatch) {
   OpenUp();
   Put("key");
   for (const char* op : {"get", "put"}) {
@@ -210,12 +239,13 @@ TEST_F(MooncakeFakeTest, AResultListThatIsTooShortFailsTheBatch) {
     const Status status = op == std::string("get") ? Get("key").status
                                                    : PutOne(*store_, "b", PayloadOf("b", 9)).status;
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.message(), HasSubstr("0 of 1"));
+    const bool wheel = GetParam() == std::string("wheel");
+    EXPECT_THAT(status.message(), HasSubstr(wheel ? "0 of 1" : "not a code"));
     ExpectRecovery(starts, era, "key");
   }
 }
 
-TEST_F(MooncakeFakeTest, TransfersWithUnknownOutcomeFailAndReplaceTheClient) {
+TEST_P(MooncakeFakeTest, TransfersWithUnknownOutcomeFailAndReplaceTheClient) {
   OpenUp();
   Put("key");
   for (const int code : {-800, -900, -901, -1, 7777777}) {
@@ -229,7 +259,7 @@ TEST_F(MooncakeFakeTest, TransfersWithUnknownOutcomeFailAndReplaceTheClient) {
   }
 }
 
-TEST_F(MooncakeFakeTest, ACrashCostsMissesOnly) {
+TEST_P(MooncakeFakeTest, ACrashCostsMissesOnly) {
   OpenUp();
   Put("key");
   for (const char* kind : {"crash", "raise"}) {
@@ -241,7 +271,7 @@ TEST_F(MooncakeFakeTest, ACrashCostsMissesOnly) {
   }
 }
 
-TEST_F(MooncakeFakeTest, ABridgeThatIsKilledWhileItIsIdleIsReplaced) {
+TEST_P(MooncakeFakeTest, ABridgeThatIsKilledWhileItIsIdleIsReplaced) {
   OpenUp();
   Put("key");
   const uint64_t era = Era();
@@ -249,7 +279,7 @@ TEST_F(MooncakeFakeTest, ABridgeThatIsKilledWhileItIsIdleIsReplaced) {
   ExpectRecovery(1, era, "key");
 }
 
-TEST_F(MooncakeFakeTest, ABridgeThatHangsIsKilledAtItsDeadline) {
+TEST_P(MooncakeFakeTest, ABridgeThatHangsIsKilledAtItsDeadline) {
   OpenUp(R"(,"bridge_timeout":"1s")");
   Put("key");
   const uint64_t era = Era();
@@ -258,16 +288,18 @@ TEST_F(MooncakeFakeTest, ABridgeThatHangsIsKilledAtItsDeadline) {
   ExpectRecovery(1, era, "key");
 }
 
-TEST_F(MooncakeFakeTest, ABridgeThatIsFrozenIsKilledAtItsDeadline) {
+TEST_P(MooncakeFakeTest, ABridgeThatIsFrozenIsKilledAtItsDeadline) {
   OpenUp(R"(,"bridge_timeout":"1s")");
   Put("key");
   const uint64_t era = Era();
-  kill(BridgePid(), SIGSTOP);
+  const pid_t pid = BridgePid();
+  kill(pid, SIGSTOP);
+  ASSERT_EQ(waitpid(pid, nullptr, WUNTRACED), pid);
   EXPECT_EQ(Get("key").status.code(), StatusCode::kUnavailable);
   ExpectRecovery(1, era, "key");
 }
 
-TEST_F(MooncakeFakeTest, CallsHavingNoBridgeAreAnsweredAtOnce) {
+TEST_P(MooncakeFakeTest, CallsHavingNoBridgeAreAnsweredAtOnce) {
   Tell("setup", Kind("hang"));
   Open();
   EXPECT_EQ(store_->Health().state, StoreState::kStarting);
@@ -279,7 +311,7 @@ TEST_F(MooncakeFakeTest, CallsHavingNoBridgeAreAnsweredAtOnce) {
   EXPECT_EQ(store_->Health().state, StoreState::kDown);
 }
 
-TEST_F(MooncakeFakeTest, BytesThatAClientWritesLateNeverReachMemoryThatWasGivenBack) {
+TEST_P(MooncakeFakeTest, BytesThatAClientWritesLateNeverReachMemoryThatWasGivenBack) {
   OpenUp();
   SharedMemory memory(1 << 20);
   ASSERT_TRUE(store_->RegisterBuffer(memory.region()).ok());
@@ -296,7 +328,7 @@ TEST_F(MooncakeFakeTest, BytesThatAClientWritesLateNeverReachMemoryThatWasGivenB
                           [](std::byte byte) { return byte == std::byte(0x11); }));
 }
 
-TEST_F(MooncakeFakeTest, RegisteredMemoryIsTransferredInPlace) {
+TEST_P(MooncakeFakeTest, RegisteredMemoryIsTransferredInPlace) {
   OpenUp();
   // More than the bounce area holds.
   constexpr size_t kBytes = 80 << 20;
@@ -319,7 +351,7 @@ TEST_F(MooncakeFakeTest, RegisteredMemoryIsTransferredInPlace) {
   EXPECT_TRUE(std::equal(payload.begin(), payload.end(), targets[0].data()));
 }
 
-TEST_F(MooncakeFakeTest, ObjectsThatTheBounceAreaNeverHoldsAreRefusedAtOnce) {
+TEST_P(MooncakeFakeTest, ObjectsThatTheBounceAreaNeverHoldsAreRefusedAtOnce) {
   OpenUp();
   const Bytes bytes((64 << 20) + 1);
   EXPECT_EQ(PutOne(*store_, "key", std::span(bytes).first(64 << 20)).outcome,
@@ -327,7 +359,7 @@ TEST_F(MooncakeFakeTest, ObjectsThatTheBounceAreaNeverHoldsAreRefusedAtOnce) {
   EXPECT_EQ(PutOne(*store_, "other", bytes).status.code(), StatusCode::kResourceExhausted);
 }
 
-TEST_F(MooncakeFakeTest, MemoryThatComesAgainAtAnAddressIsNotTakenForTheOld) {
+TEST_P(MooncakeFakeTest, MemoryThatComesAgainAtAnAddressIsNotTakenForTheOld) {
   OpenUp();
   Put("key");
   auto memory = std::make_unique<SharedMemory>(1 << 20);
@@ -344,7 +376,7 @@ TEST_F(MooncakeFakeTest, MemoryThatComesAgainAtAnAddressIsNotTakenForTheOld) {
   }
 }
 
-TEST_F(MooncakeFakeTest, PutsOfOneKeyFollowEachOther) {
+TEST_P(MooncakeFakeTest, PutsOfOneKeyFollowEachOther) {
   OpenUp();
   // The fake answers -600 to the second of two at once.
   Tell("put_one", {{"kind", "slow"}, {"seconds", 0.3}}, 2);
@@ -358,7 +390,7 @@ TEST_F(MooncakeFakeTest, PutsOfOneKeyFollowEachOther) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(MooncakeFakeTest, ARemovalWaitsForTheLeaseAsLongAsTheCallMay) {
+TEST_P(MooncakeFakeTest, ARemovalWaitsForTheLeaseAsLongAsTheCallMay) {
   OpenUp();
   Put("key");
   Tell("remove", Code(-706), 3);
@@ -372,19 +404,19 @@ TEST_F(MooncakeFakeTest, ARemovalWaitsForTheLeaseAsLongAsTheCallMay) {
   EXPECT_EQ(removed.status.code(), StatusCode::kDeadlineExceeded) << removed.status.ToString();
 }
 
-TEST_F(MooncakeFakeTest, TheSelfTestAcceptsALease) {
+TEST_P(MooncakeFakeTest, TheSelfTestAcceptsALease) {
   Tell("remove", Code(-706));
   OpenUp();
 }
 
-TEST_F(MooncakeFakeTest, WhatTheSelfTestFindsIsNamed) {
+TEST_P(MooncakeFakeTest, WhatTheSelfTestFindsIsNamed) {
   Tell("get", Kind("flip"), 1000);
   Open();
   ASSERT_TRUE(WaitForState(*store_, StoreState::kDown));
   EXPECT_THAT(store_->Health().detail, HasSubstr("not those that were put"));
 }
 
-TEST_F(MooncakeFakeTest, AClusterWithoutRoomServesWhatItHas) {
+TEST_P(MooncakeFakeTest, AClusterWithoutRoomServesWhatItHas) {
   OpenUp();
   Put("key");
   ASSERT_TRUE(store_->Close(SteadyClock().Now() + kPatience).ok());
@@ -397,38 +429,85 @@ TEST_F(MooncakeFakeTest, AClusterWithoutRoomServesWhatItHas) {
   EXPECT_TRUE(WaitForState(*store_, StoreState::kUp));
 }
 
-TEST_F(MooncakeFakeTest, ASetUpThatFailsIsNamed) {
+TEST_P(MooncakeFakeTest, ASetUpThatFailsIsNamed) {
   Tell("setup", Code(-1), 1000);
   Open();
   ASSERT_TRUE(WaitForState(*store_, StoreState::kDown));
   EXPECT_THAT(store_->Health().detail, HasSubstr("setup answers -1"));
 }
 
-TEST_F(MooncakeFakeTest, AnInterpreterThatIsNotThereOrHasNoMooncakeIsNamed) {
-  Open(R"(,"python":"/nowhere/python")");
+TEST_P(MooncakeFakeTest, AProtocolThatIsNotThereIsRefusedByName) {
+  Open(R"(,"protocol":"efa")");
   ASSERT_TRUE(WaitForState(*store_, StoreState::kDown));
-  EXPECT_THAT(store_->Health().detail, HasSubstr("/nowhere/python"));
+  EXPECT_THAT(store_->Health().detail, HasSubstr("protocol efa"));
+}
+
+TEST_P(MooncakeFakeTest, TheBridgeEndsWithTheStore) {
+  OpenUp();
+  const pid_t pid = BridgePid();
+  ASSERT_EQ(kill(pid, 0), 0);
+  store_.reset();
+  EXPECT_NE(kill(pid, 0), 0);
+}
+
+// Which client there is, and what is said where there is none.
+class MooncakeWayTest : public testing::Test {
+ protected:
+  nlohmann::json UpWith(const std::string& options) {
+    auto store = OpenFake("auto", folder_.path(), options);
+    EXPECT_TRUE(store.ok() && WaitForState(**store, StoreState::kUp)) << options;
+    return nlohmann::json::parse((*store)->DescribeJson());
+  }
+  std::string DownWith(const std::string& way, const std::string& options) {
+    auto store = OpenFake(way, folder_.path(), options);
+    EXPECT_TRUE(store.ok() && WaitForState(**store, StoreState::kDown)) << options;
+    return (*store)->Health().detail;
+  }
+  // A library that every machine has, and is none of Mooncake's.
+  static constexpr const char* kNoLibrary = R"(,"library":"/nowhere/libmooncake_store.so")";
+  static constexpr const char* kNoPython = R"(,"python":"/nowhere/python")";
+
+  TempFolder folder_;
+};
+
+TEST_F(MooncakeWayTest, AutoTakesTheLibraryThatIsNamedAndElseTheWheel) {
+  auto library = UpWith("");
+  EXPECT_EQ(library["bridge"], "library");
+  EXPECT_EQ(library["client"], FAKE_LIBRARY);
+  EXPECT_EQ(UpWith(R"(,"library":"libmooncake_store.so")")["bridge"], "wheel");
+}
+
+TEST_F(MooncakeWayTest, AutoTakesWhatIsThere) {
+  EXPECT_EQ(UpWith(kNoLibrary)["bridge"], "wheel");
+  EXPECT_EQ(UpWith(kNoPython)["bridge"], "library");
+}
+
+TEST_F(MooncakeWayTest, AClientThatIsNotThereIsNamed) {
+  EXPECT_THAT(DownWith("wheel", kNoPython), HasSubstr("/nowhere/python"));
+  EXPECT_THAT(DownWith("library", kNoLibrary), HasSubstr("/nowhere/libmooncake_store.so"));
+  EXPECT_THAT(DownWith("auto", std::string(kNoPython) + kNoLibrary),
+              AllOf(HasSubstr("/nowhere/python"), HasSubstr("/nowhere/libmooncake_store.so")));
+  EXPECT_THAT(DownWith("wheel", R"(,"python":"/bin/false")"), HasSubstr("exit code 1"));
+}
+
+TEST_F(MooncakeWayTest, AnInterpreterWithoutMooncakeIsNamed) {
   setenv("PYTHONPATH", "/nowhere", 1);
   StoreConfig config;
-  config.json = R"({"python":"/usr/bin/python3"})";
+  config.json = R"({"bridge":"wheel","python":"/usr/bin/python3"})";
   auto store = CreateMooncakeStore(config);
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE(WaitForState(**store, StoreState::kDown));
   EXPECT_THAT((*store)->Health().detail, HasSubstr("No module named 'mooncake'"));
 }
 
-TEST_F(MooncakeFakeTest, AProtocolThatIsNotThereIsRefusedByName) {
-  Open(R"(,"protocol":"efa")");
-  ASSERT_TRUE(WaitForState(*store_, StoreState::kDown));
-  EXPECT_THAT(store_->Health().detail, HasSubstr("protocol efa"));
+TEST_F(MooncakeWayTest, FunctionsThatALibraryLacksAreNamed) {
+  EXPECT_THAT(DownWith("library", R"(,"library":")" INCOMPLETE_LIBRARY R"(")"),
+              AllOf(HasSubstr(INCOMPLETE_LIBRARY), HasSubstr("mooncake_store_batch_get_into"),
+                    Not(HasSubstr("mooncake_store_create,"))));
 }
 
-TEST_F(MooncakeFakeTest, TheBridgeEndsWithTheStore) {
-  OpenUp();
-  const pid_t pid = BridgePid();
-  ASSERT_EQ(kill(pid, 0), 0);
-  store_.reset();
-  EXPECT_NE(kill(pid, 0), 0);
+TEST_F(MooncakeWayTest, ATenantThatTheLibraryDoesNotHaveIsRefused) {
+  EXPECT_THAT(DownWith("library", R"(,"tenant_id":"blue")"), HasSubstr("'blue'"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The backend on the real thing: a master, an owner of a segment, and clients by the Python wheel.
-// "Slow" in a name: it waits for time-outs of Mooncake, and runs by `make test-mooncake`.
+// The backend on the real thing: a master, an owner of a segment, and clients by the Python wheel,
+// or by the C library "Slow" in a name: it waits for time-outs of Mooncake, and runs by `make
+// test-mooncake`.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "embercache/digest.h"
+#include "src/cache/byte_store.h"
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
 #include "tests/unit/store_mooncake/mooncake_cluster.h"
@@ -136,6 +139,59 @@ TEST_F(MooncakeTest, PagesAndTrailersOfAPoolAreTransferredInPlace) {
     ASSERT_TRUE(std::equal(targets[i].begin(), targets[i].end(),
                            payload.begin() + static_cast<ptrdiff_t>(i * kMiB / 4)));
   }
+}
+
+// What SGLang's own MooncakeEmbeddingStore does, in bare calls of the wheel: it reads our object,
+// and puts one of its own.
+constexpr const char* kSglangNode = R"python(
+import ctypes
+from mooncake.store import MooncakeDistributedStore
+
+def pattern(size, step):
+    return bytes((i * step + 3) % 251 for i in range(size))
+
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 16 << 20, "tcp", "", "127.0.0.1:50051") == 0
+memory = (ctypes.c_char * (4 << 20))()
+base = ctypes.addressof(memory)
+assert store.register_buffer(base, 4 << 20) == 0
+parts = [[base, base + (1 << 20)]]
+sizes = [[1 << 18, 9000]]
+assert store.batch_is_exist(["emb_ours"]) == [1]
+assert store.batch_get_into_multi_buffers(["emb_ours"], parts, sizes) == [(1 << 18) + 9000]
+got = memory[: 1 << 18] + memory[1 << 20 : (1 << 20) + 9000]
+assert got == pattern((1 << 18) + 9000, 7)
+memory[: 1 << 18] = pattern((1 << 18) + 9000, 11)[: 1 << 18]
+memory[1 << 20 : (1 << 20) + 9000] = pattern((1 << 18) + 9000, 11)[1 << 18 :]
+assert store.batch_put_from_multi_buffers(["emb_theirs"], parts, sizes) == [0]
+)python";
+
+Bytes PatternOf(size_t bytes, size_t step) {
+  Bytes pattern(bytes);
+  for (size_t i = 0; i < bytes; ++i) pattern[i] = static_cast<std::byte>((i * step + 3) % 251);
+  return pattern;
+}
+
+TEST_F(MooncakeTest, InRawFormatNodesOfSglangHitOurObjectsAndWeTheirs) {
+  constexpr size_t kBytes = (1 << 18) + 9000;
+  ASSERT_NO_FATAL_FAILURE(Start());
+  auto opened = cluster_->Open(R"(,"format":"raw")");
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  ByteStore raw(std::shared_ptr<EmbeddingStore>(std::move(*opened)), Digest256{});
+  EXPECT_EQ(raw.KeyText("ours"), "emb_ours");
+  const Bytes ours = PatternOf(kBytes, 7);
+  const BytePutItem put{"ours", {ConstBuffer(ours).first(5000), ConstBuffer(ours).subspan(5000)}};
+  ASSERT_EQ(raw.Put({&put, 1}, {}).at(0).outcome, PutOutcome::kAccepted);
+
+  ASSERT_EQ(MooncakeCluster::RunPython(kSglangNode), 0);
+
+  Bytes theirs(kBytes);
+  const ByteGetItem get{"theirs",
+                        {MutableBuffer(theirs).first(100), MutableBuffer(theirs).subspan(100)}};
+  EXPECT_EQ(raw.Get({&get, 1}, {}).at(0), GetOutcome::kHit);
+  EXPECT_TRUE(theirs == PatternOf(kBytes, 11));
+  const ByteGetItem shorter{"theirs", {MutableBuffer(theirs).first(kBytes - 4096)}};
+  EXPECT_NE(raw.Get({&shorter, 1}, {}).at(0), GetOutcome::kHit);
 }
 
 TEST_F(MooncakeTest, AKilledBridgeIsReplacedAndNothingIsLost) {

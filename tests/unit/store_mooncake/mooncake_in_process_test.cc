@@ -1,0 +1,127 @@
+// The C library in this process: what a bridge process would protect from is not, and what can be
+// is.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "src/store/mooncake/mooncake_store.h"
+#include "tests/conformance/conformance_gtest.h"
+#include "tests/conformance/payload.h"
+#include "tests/conformance/temp_folder.h"
+
+namespace embercache {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Result<std::unique_ptr<EmbeddingStore>> OpenInProcess(const std::string& folder,
+                                                      const std::string& timeout = "45s") {
+  setenv("FAKE_MOONCAKE_DIR", folder.c_str(), 1);
+  StoreConfig config;
+  config.json = nlohmann::json{
+      {"bridge", "in_process"},
+      {"library", FAKE_LIBRARY},
+      {"bridge_timeout",
+       timeout}}.dump();
+  EMBERCACHE_ASSIGN_OR_RETURN(auto store, CreateMooncakeStore(config));
+  const TimePoint give_up = SteadyClock().Now() + seconds(60);
+  while (store->Health().state != StoreState::kUp) {
+    if (SteadyClock().Now() > give_up) return Status::Unavailable(store->Health().detail);
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return store;
+}
+
+StoreUnderTest MakeInProcess() {
+  StoreUnderTest fake;
+  const auto folder = std::make_shared<TempFolder>();
+  fake.name = "mooncake";
+  fake.open = [folder] { return OpenInProcess(folder->path()); };
+  fake.traits.shared = true;
+  fake.traits.versions = false;
+  fake.traits.lists = false;
+  fake.traits.tells_stored = false;
+  fake.traits.empty_objects = false;
+  fake.traits.changes_while_read = false;
+  return fake;
+}
+
+INSTANTIATE_TEST_SUITE_P(FakeMooncakeInProcess, StoreConformanceTest,
+                         ConformanceOf("in_process", MakeInProcess), ConformanceTestName);
+
+class MooncakeInProcessTest : public testing::Test {
+ protected:
+  void Tell(const std::string& op, nlohmann::json fault) {
+    fault["times"] = 1;
+    std::ofstream(folder_.path() + "/fault." + op) << fault.dump();
+  }
+  static bool Hits(EmbeddingStore& store, const std::string& key) {
+    Bytes got;
+    return GetOne(store, key, 5000, &got).outcome == GetOutcome::kHit &&
+           got == PayloadOf(key, 5000);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(MooncakeInProcessTest, ItSaysThatItIsInThisProcess) {
+  auto store = OpenInProcess(folder_.path());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  const auto description = nlohmann::json::parse((*store)->DescribeJson());
+  EXPECT_EQ(description["bridge"], "in_process");
+  EXPECT_EQ(description["bridge_pid"], -1);
+}
+
+TEST_F(MooncakeInProcessTest, ATransferOfUnknownOutcomeReplacesTheClient) {
+  auto store = OpenInProcess(folder_.path());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_EQ(PutOne(**store, "key", PayloadOf("key", 5000)).outcome, PutOutcome::kAccepted);
+  Tell("get", {{"kind", "code"}, {"code", -800}});
+  Bytes got;
+  EXPECT_EQ(GetOne(**store, "key", 5000, &got).status.code(), StatusCode::kUnavailable);
+  const TimePoint give_up = SteadyClock().Now() + seconds(60);
+  while (!Hits(**store, "key") && SteadyClock().Now() < give_up) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_TRUE(Hits(**store, "key")) << (*store)->Health().detail;
+  EXPECT_EQ(nlohmann::json::parse((*store)->DescribeJson())["bridge_starts"], 2);
+}
+
+TEST_F(MooncakeInProcessTest, ACallThatHangsKeepsItsBuffersAndOthersAreAnsweredAtOnce) {
+  auto store = OpenInProcess(folder_.path(), "1s");
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  Tell("get", {{"kind", "slow"}, {"seconds", 3}});
+  Status hung;
+  std::thread caller([&] {
+    Bytes got;
+    hung = GetOne(**store, "key", 5000, &got).status;
+  });
+  const TimePoint give_up = SteadyClock().Now() + seconds(60);
+  while ((*store)->Health().state != StoreState::kDown && SteadyClock().Now() < give_up) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  Bytes got;
+  EXPECT_EQ(GetOne(**store, "key", 5000, &got).status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ((*store)->Close(SteadyClock().Now()).code(), StatusCode::kDeadlineExceeded);
+  caller.join();
+  EXPECT_FALSE(hung.ok());
+}
+
+TEST_F(MooncakeInProcessTest, AClientThatDoesNotEndIsLeftBehind) {
+  auto store = OpenInProcess(folder_.path());
+  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  Tell("destroy", {{"kind", "hang"}});
+  EXPECT_EQ((*store)->Close(SteadyClock().Now()).code(), StatusCode::kDeadlineExceeded);
+  store->reset();
+}
+
+}  // namespace
+}  // namespace embercache
