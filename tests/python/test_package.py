@@ -1,4 +1,5 @@
 """The package: what importing it needs, what it says of itself, and SGLang's ways to find it."""
+import json
 import os
 import pathlib
 import subprocess
@@ -233,3 +234,22 @@ def test_namespaces_from_a_model_folder_change_with_what_changes_the_bytes(tmp_p
                           ("model.safetensors", b"w" * 11), ("model.safetensors.index.json", b"{}")):
         (tmp_path / name).write_bytes(content)
         assert adds_one(), name
+
+
+def test_two_trainings_of_one_model_have_two_namespaces(tmp_path):
+    """Equal files but for the values of one tensor in the middle."""
+    from embercache.sglang.namespace import digest_of_model
+
+    (tmp_path / "config.json").write_text("{}")
+    header = {f"t{i}": {"dtype": "F32", "shape": [4096], "data_offsets": [i * 16384, (i + 1) * 16384]}
+              for i in range(100)}
+    text = json.dumps(header).encode()
+
+    def digest_with(value):
+        data = bytearray(100 * 16384)
+        data[57 * 16384 : 58 * 16384] = bytes([value]) * 16384
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return digest_of_model(tmp_path, revision=None, dtype="bfloat16", tp_size=1)
+
+    assert digest_with(1) == digest_with(1) != digest_with(2)

@@ -8,10 +8,11 @@ exchange their embeddings there.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pathlib
 import sys
-from typing import Any
+from typing import Any, BinaryIO
 
 from .. import _core
 from ..errors import InvalidError
@@ -26,6 +27,10 @@ _PROCESSOR_FILES = (
     "video_preprocessor_config.json",
     "image_processor_config.json",
 )
+# How much of weights is read: of each tensor, or at so many places of a file of another kind.
+_SAMPLE_BYTES = 4096
+_SAMPLES = 1024
+_MAX_HEADER_BYTES = 100_000_000
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
@@ -70,14 +75,15 @@ def _from_server_arguments() -> bytes | None:
 def digest_of_model(
     folder: pathlib.Path, *, revision: str | None, dtype: str, tp_size: int
 ) -> bytes:
-    """Over config.json, the weights' index, names and sizes, the processor's files, and the rest.
+    """Over config.json, the weights' index, names, sizes and the beginning of each tensor, the
+    processor's files, and the rest: two trainings of one model are two namespaces.
 
     The folder's own path is not part of it: nodes keep models in different places.
     """
     weights = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.name.endswith(_WEIGHT_SUFFIXES):
-            weights.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+            weights.update(f"{path.name}\0{path.stat().st_size}\0".encode() + _sample_of(path))
         elif path.name.endswith(".index.json"):
             weights.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     processor = hashlib.sha256()
@@ -92,6 +98,32 @@ def digest_of_model(
         preprocess_fingerprint=f"sglang {processor.hexdigest()}",
         tensor_parallel_size=tp_size,
     )
+
+
+def _sample_of(path: pathlib.Path) -> bytes:
+    """A digest of some of a file of weights: training changes all of a tensor, and reading all of
+    many gigabytes would take minutes."""
+    digest = hashlib.sha256()
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        offsets = _tensor_offsets(file, size) or range(0, size, max(1, size // _SAMPLES))
+        for offset in offsets:
+            file.seek(offset)
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.digest()
+
+
+def _tensor_offsets(file: BinaryIO, size: int) -> list[int]:
+    """Where the tensors of a safetensors file begin; empty for any other file."""
+    header_bytes = int.from_bytes(file.read(8), "little")
+    if not 2 <= header_bytes <= min(size - 8, _MAX_HEADER_BYTES):
+        return []
+    try:
+        tensors = json.loads(file.read(header_bytes))
+        starts = [tensors[name]["data_offsets"][0] for name in tensors if name != "__metadata__"]
+        return sorted(8 + header_bytes + int(start) for start in starts)
+    except (ValueError, TypeError, KeyError, IndexError):
+        return []
 
 
 def _server_arguments() -> tuple[str, str | None, str, int] | None:
