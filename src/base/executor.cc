@@ -89,6 +89,8 @@ struct ThreadTimer::State {
   Mutex mutex;
   CondVar changed;
   bool stopping GUARDED_BY(mutex) = false;
+  // What the thread sleeps until: most tasks are cancelled long before, and need not wake it.
+  TimePoint wakes_at GUARDED_BY(mutex) = TimePoint::max();
   uint64_t next_id GUARDED_BY(mutex) = 1;
   std::multimap<TimePoint, std::pair<uint64_t, std::function<void()>>> tasks GUARDED_BY(mutex);
   std::map<uint64_t, TimePoint> due GUARDED_BY(mutex);
@@ -97,11 +99,13 @@ struct ThreadTimer::State {
     MutexLock lock(mutex);
     while (!stopping) {
       if (tasks.empty()) {
+        wakes_at = TimePoint::max();
         changed.Wait(mutex);
         continue;
       }
       const TimePoint next = tasks.begin()->first;
       if (SteadyClock().Now() < next) {
+        wakes_at = next;
         (void)changed.WaitUntil(mutex, next);
         continue;
       }
@@ -137,9 +141,9 @@ ThreadTimer::~ThreadTimer() {
 uint64_t ThreadTimer::Schedule(TimePoint when, std::function<void()> task) {
   MutexLock lock(state_->mutex);
   const uint64_t id = state_->next_id++;
-  const auto it = state_->tasks.emplace(when, std::make_pair(id, std::move(task)));
+  state_->tasks.emplace(when, std::make_pair(id, std::move(task)));
   state_->due.emplace(id, when);
-  if (it == state_->tasks.begin()) state_->changed.NotifyOne();
+  if (when < state_->wakes_at) state_->changed.NotifyOne();
   return id;
 }
 
