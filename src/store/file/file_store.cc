@@ -167,6 +167,7 @@ std::vector<GetResult> FileStore::BatchGetIntoMultiBuffers(std::span<const GetIt
     const size_t count = std::min(DirectReader::kMaxReads, items.size() - first);
     GetSome(items.subspan(first, count), first, context, reader.get(),
             std::span(results).subspan(first, count));
+    if (reader != nullptr && reader->broken()) reader.reset();
   }
   GiveReader(std::move(reader));
   return results;
@@ -299,7 +300,7 @@ std::unique_ptr<DirectReader> FileStore::TakeReader() {
 }
 
 void FileStore::GiveReader(std::unique_ptr<DirectReader> reader) {
-  if (reader == nullptr || reader->broken()) return;
+  if (reader == nullptr) return;
   MutexLock lock(mutex_);
   readers_.push_back(std::move(reader));
 }

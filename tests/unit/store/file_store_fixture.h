@@ -55,6 +55,11 @@ class AlignedBatch {
   const std::string& key(size_t i) const { return keys_[i]; }
   uint64_t bytes(size_t i) const { return buffers_[i].size(); }
   Bytes Expected(size_t i) const { return PayloadOf(keys_[i], bytes(i)); }
+  // In its pages, so that a put goes around the page cache.
+  ConstBuffer Filled(size_t i) {
+    std::ranges::copy(Expected(i), buffers_[i].begin());
+    return buffers_[i];
+  }
   bool Holds(size_t i) const { return std::ranges::equal(buffers_[i], Expected(i)); }
   // Gets into the pages, cleared.
   std::vector<GetItem> Items() {

@@ -67,7 +67,7 @@ TEST_F(FileStoreTest, ABatchOfLargeObjectsComesBackWhole) {
   const auto store = Open();
   AlignedBatch batch(20);
   for (size_t i = 0; i < batch.size(); ++i) {
-    EXPECT_EQ(PutOne(*store, batch.key(i), batch.Expected(i)).outcome, PutOutcome::kStored);
+    EXPECT_EQ(PutOne(*store, batch.key(i), batch.Filled(i)).outcome, PutOutcome::kStored);
   }
   RemoveOne(*store, batch.key(3));
   const auto check = [&] {
