@@ -12,7 +12,7 @@
 
 namespace embercache {
 
-// A whole file into buffers, as PrepareDirectRead found possible.
+// A whole file into buffers, for which PrepareRead found kDirect.
 struct DirectRead {
   int fd = -1;
   std::span<const MutableBuffer> buffers;

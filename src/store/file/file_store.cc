@@ -83,9 +83,12 @@ class FileStore final : public EmbeddingStore {
   GetResult Find(const GetItem& item, OpenObject* object);
   // Ends a get whose buffers were filled, or were not for the reason given.
   void EndGet(const Status& read, const OpenObject& object, GetResult* result) const;
-  // At most DirectReader::kMaxReads items of a batch, from index `first` on. `reader` may be null.
+  // At most DirectReader::kMaxReads items of a batch, from index `first` on.
   void GetSome(std::span<const GetItem> items, size_t first, const CallContext& context,
-               DirectReader* reader, std::span<GetResult> results);
+               std::span<GetResult> results);
+  // At once, where there are several and an io_uring; else `done` hears that it has to read each.
+  void ReadTogether(std::span<const DirectRead> reads, const CallContext& context,
+                    const DirectReader::Done& done);
   PutResult Put(const PutItem& item, const CallContext& context);
   RemoveResult Remove(const RemoveItem& item, const CallContext& context);
 
@@ -162,47 +165,55 @@ std::vector<GetResult> FileStore::BatchGetIntoMultiBuffers(std::span<const GetIt
                                                            const CallContext& context) {
   std::vector<GetResult> results(items.size());
   const CallGate::Pass pass = gate_.Enter();
-  std::unique_ptr<DirectReader> reader = items.size() > 1 ? TakeReader() : nullptr;
   for (size_t first = 0; first < items.size(); first += DirectReader::kMaxReads) {
     const size_t count = std::min(DirectReader::kMaxReads, items.size() - first);
-    GetSome(items.subspan(first, count), first, context, reader.get(),
-            std::span(results).subspan(first, count));
-    if (reader != nullptr && reader->broken()) reader.reset();
+    GetSome(items.subspan(first, count), first, context, std::span(results).subspan(first, count));
   }
-  GiveReader(std::move(reader));
   return results;
 }
 
 void FileStore::GetSome(std::span<const GetItem> items, size_t first, const CallContext& context,
-                        DirectReader* reader, std::span<GetResult> results) {
+                        std::span<GetResult> results) {
   std::vector<OpenObject> objects(items.size());
   std::vector<DirectRead> reads;
-  const auto read_alone = [&](size_t i, GetResult* result) {
+  const auto read_alone = [&](size_t i, IoWay way, GetResult* result) {
     const int fd = objects[i].fd.get();
-    EndGet(ReadObject(fd, items[i], first + i, context, *clock_), objects[i], result);
+    EndGet(ReadObject(fd, way, items[i], first + i, context, *clock_), objects[i], result);
   };
   const std::vector<GetResult> found =
       AnswerEach<GetResult>(items, context, *clock_, gate_, [&](const GetItem& item) {
         const auto i = static_cast<size_t>(&item - items.data());
         GetResult result = Find(item, &objects[i]);
-        if (!objects[i].fd.valid()) return result;
-        if (reader != nullptr && PrepareDirectRead(objects[i].fd.get(), item.buffers)) {
-          reads.push_back({objects[i].fd.get(), item.buffers, first + i});
+        const int fd = objects[i].fd.get();
+        if (fd < 0) return result;
+        const IoWay way = PrepareRead(fd, item.buffers);
+        if (way == IoWay::kDirect) {
+          reads.push_back({fd, item.buffers, first + i});
         } else {
-          read_alone(i, &result);
+          read_alone(i, way, &result);
         }
         return result;
       });
   std::copy(found.begin(), found.end(), results.begin());
-  if (reads.empty()) return;
-  reader->Read(reads, context, *clock_, [&](size_t read, bool filled) {
+  ReadTogether(reads, context, [&](size_t read, bool filled) {
     const size_t i = reads[read].index - first;
     if (filled) {
       EndGet(Status::Ok(), objects[i], &results[i]);
     } else {
-      read_alone(i, &results[i]);
+      read_alone(i, IoWay::kDirect, &results[i]);
     }
   });
+}
+
+void FileStore::ReadTogether(std::span<const DirectRead> reads, const CallContext& context,
+                             const DirectReader::Done& done) {
+  std::unique_ptr<DirectReader> reader = reads.size() > 1 ? TakeReader() : nullptr;
+  if (reader == nullptr) {
+    for (size_t i = 0; i < reads.size(); ++i) done(i, false);
+    return;
+  }
+  reader->Read(reads, context, *clock_, done);
+  if (!reader->broken()) GiveReader(std::move(reader));
 }
 
 std::vector<PutResult> FileStore::BatchPutFromMultiBuffers(std::span<const PutItem> items,
@@ -300,7 +311,6 @@ std::unique_ptr<DirectReader> FileStore::TakeReader() {
 }
 
 void FileStore::GiveReader(std::unique_ptr<DirectReader> reader) {
-  if (reader == nullptr) return;
   MutexLock lock(mutex_);
   readers_.push_back(std::move(reader));
 }

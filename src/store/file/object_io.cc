@@ -64,40 +64,32 @@ Status Allocate(int fd, uint64_t bytes) {
   return IoError(errno, "allocate");
 }
 
-// How bytes go between memory and file.
-enum class Way : uint8_t {
-  kCached,    // from the page cache as long as they lie there, then kDirect
-  kDirect,    // around the page cache
-  kBuffered,  // through it
-};
-
 // The way to go on after a call on `way` failed with `error`; none when that was not the reason.
-std::optional<Way> NextWay(int fd, Way way, int error) {
-  if (way == Way::kCached && error == EAGAIN && SetDirect(fd, true)) return Way::kDirect;
+std::optional<IoWay> NextWay(int fd, IoWay way, int error) {
+  if (way == IoWay::kCached && error == EAGAIN && SetDirect(fd, true)) return IoWay::kDirect;
   // EOPNOTSUPP: this file system can't tell.
-  if (way == Way::kCached && (error == EAGAIN || error == EOPNOTSUPP)) return Way::kBuffered;
+  if (way == IoWay::kCached && (error == EAGAIN || error == EOPNOTSUPP)) return IoWay::kBuffered;
   // This file system wants another alignment, or has no direct I/O after all.
-  if (way == Way::kDirect && error == EINVAL && SetDirect(fd, false)) return Way::kBuffered;
+  if (way == IoWay::kDirect && error == EINVAL && SetDirect(fd, false)) return IoWay::kBuffered;
   return std::nullopt;
 }
 
 // `transfer(iovecs, offset, flags)` is preadv2 or pwritev, `verb` what it does; `moved_to(offset)`
 // hears how far it came.
 template <typename Buffer, typename Transfer, typename MovedTo>
-Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffers, Way way,
+Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffers, IoWay way,
                    const CallContext& context, const Clock& clock, Transfer transfer,
                    MovedTo moved_to) {
-  if (way == Way::kDirect && !SetDirect(fd, true)) way = Way::kBuffered;
   BufferCursor<Buffer> cursor(buffers);
   while (!cursor.done()) {
     EMBERCACHE_RETURN_IF_ERROR(CheckCall(context, clock));
-    const int flags = way == Way::kCached ? RWF_NOWAIT : 0;
-    const size_t most_bytes = way == Way::kCached ? kCachedChunkBytes : kChunkBytes;
+    const int flags = way == IoWay::kCached ? RWF_NOWAIT : 0;
+    const size_t most_bytes = way == IoWay::kCached ? kCachedChunkBytes : kChunkBytes;
     const ssize_t moved = transfer(cursor.NextChunk(most_bytes), cursor.offset(), flags);
     if (moved < 0) {
       const int error = errno;
       if (error == EINTR) continue;
-      const std::optional<Way> next = NextWay(fd, way, error);
+      const std::optional<IoWay> next = NextWay(fd, way, error);
       if (!next) return IoError(error, verb);
       way = *next;
       continue;
@@ -113,20 +105,17 @@ Status TransferAll(std::string_view verb, int fd, std::span<const Buffer> buffer
 
 }  // namespace
 
-bool PrepareDirectRead(int fd, std::span<const MutableBuffer> buffers) {
-  return FitsDirect(buffers) && !LooksCached(fd, TotalBytes(buffers)) && SetDirect(fd, true);
+IoWay PrepareRead(int fd, std::span<const MutableBuffer> buffers) {
+  if (!FitsDirect(buffers)) return IoWay::kBuffered;
+  if (LooksCached(fd, TotalBytes(buffers))) return IoWay::kCached;
+  return SetDirect(fd, true) ? IoWay::kDirect : IoWay::kBuffered;
 }
 
-Status ReadObject(int fd, const GetItem& item, size_t index, const CallContext& context,
+Status ReadObject(int fd, IoWay way, const GetItem& item, size_t index, const CallContext& context,
                   const Clock& clock) {
-  const std::span<const MutableBuffer> buffers = item.buffers;
   TellReceived(context, index, 0);
-  Way way = Way::kBuffered;
-  if (FitsDirect(buffers)) {
-    way = LooksCached(fd, TotalBytes(buffers)) ? Way::kCached : Way::kDirect;
-  }
   return TransferAll(
-      "read", fd, buffers, way, context, clock,
+      "read", fd, item.buffers, way, context, clock,
       [fd](std::span<const iovec> chunk, off_t offset, int flags) {
         return preadv2(fd, chunk.data(), static_cast<int>(chunk.size()), offset, flags);
       },
@@ -138,8 +127,9 @@ Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallConte
   const bool direct = FitsDirect(buffers);
   // Around the cache nothing gathers the chunks; the blocks had better be found together.
   if (direct) EMBERCACHE_RETURN_IF_ERROR(Allocate(fd, TotalBytes(buffers)));
+  const IoWay way = direct && SetDirect(fd, true) ? IoWay::kDirect : IoWay::kBuffered;
   return TransferAll(
-      "write", fd, buffers, direct ? Way::kDirect : Way::kBuffered, context, clock,
+      "write", fd, buffers, way, context, clock,
       [fd](std::span<const iovec> chunk, off_t offset, int /*flags*/) {
         return pwritev(fd, chunk.data(), static_cast<int>(chunk.size()), offset);
       },

@@ -17,14 +17,20 @@ inline constexpr size_t kDirectBytes = 512UL << 10;
 // Bytes of one system call: what a slow disk moves between two looks at the deadline.
 inline constexpr size_t kChunkBytes = 8UL << 20;
 
-// Fills the item's buffers, one after the other, from the start of the file, and says under `index`
-// how far it is. Corruption when the file ends first.
-Status ReadObject(int fd, const GetItem& item, size_t index, const CallContext& context,
-                  const Clock& clock);
+// How bytes go between memory and file.
+enum class IoWay : uint8_t {
+  kCached,    // from the page cache as long as they lie there, then kDirect
+  kDirect,    // around the page cache; the descriptor is O_DIRECT
+  kBuffered,  // through it
+};
 
-// Whether a read of the whole file would go around the page cache; then the descriptor does so from
-// now on, until ReadObject finds that it can't.
-bool PrepareDirectRead(int fd, std::span<const MutableBuffer> buffers);
+// The way for a read of the whole file into the buffers; makes the descriptor fit it.
+IoWay PrepareRead(int fd, std::span<const MutableBuffer> buffers);
+
+// Fills the item's buffers, one after the other, from the start of the file, on the way prepared,
+// and says under `index` how far it is. Corruption when the file ends first.
+Status ReadObject(int fd, IoWay way, const GetItem& item, size_t index, const CallContext& context,
+                  const Clock& clock);
 
 // Writes the buffers, one after the other, from the start of the file.
 Status WriteObject(int fd, std::span<const ConstBuffer> buffers, const CallContext& context,
