@@ -4,21 +4,10 @@
 #include <utility>
 
 #include "src/base/mutex.h"
+#include "src/cache/source_name.h"
 
 namespace embercache::python {
 namespace {
-
-const char* SourceName(Source source) {
-  switch (source) {
-    case Source::kLocal:
-      return "local";
-    case Source::kGlobal:
-      return "global";
-    case Source::kJoined:
-      break;
-  }
-  return "joined";
-}
 
 // What becomes of items that are led. One that is only looked for is given up at once: another item
 // of the same look-up may be waiting for it.

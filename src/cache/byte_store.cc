@@ -12,6 +12,7 @@
 #include "src/cache/envelope.h"
 #include "src/memory/page_pool.h"
 #include "src/store/raw_format.h"
+#include "src/store/store_call.h"
 
 // Invariant: nothing is a hit but what Verify has checked in full, where there are envelopes.
 
@@ -25,13 +26,6 @@ uint64_t WallMs() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count());
-}
-
-template <typename Buffer>
-uint64_t SumOf(const std::vector<Buffer>& buffers) {
-  uint64_t bytes = 0;
-  for (const Buffer& buffer : buffers) bytes += buffer.size();
-  return bytes;
 }
 
 }  // namespace
@@ -134,7 +128,7 @@ std::vector<GetOutcome> ByteStore::Get(std::span<const ByteGetItem> items,
     Read read{.index = i,
               .key = EmbeddingKey::FromCallerHash(namespace_digest_, items[i].hash),
               .item = &items[i],
-              .payload_bytes = SumOf(items[i].buffers)};
+              .payload_bytes = TotalBytes(items[i].buffers)};
     if (read.payload_bytes == 0) continue;
     read.key_text = read.key.Text();
     read.padding_bytes = PaddedBytes(read.payload_bytes) - read.payload_bytes;
@@ -182,7 +176,7 @@ std::vector<PutResult> ByteStore::Put(std::span<const BytePutItem> items,
   std::vector<PutItem> puts;
   std::vector<size_t> indices;
   for (size_t i = 0; i < items.size(); ++i) {
-    const uint64_t payload_bytes = SumOf(items[i].buffers);
+    const uint64_t payload_bytes = TotalBytes(items[i].buffers);
     if (payload_bytes == 0) {
       results[i].status = Status::Invalid(fmt::format("item {}: it has no bytes", i));
       continue;

@@ -8,6 +8,7 @@
 
 #include "src/cache/envelope.h"
 #include "src/memory/page_pool.h"
+#include "src/store/store_call.h"
 
 namespace embercache {
 namespace {
@@ -25,13 +26,6 @@ std::vector<Buffer> Head(std::span<const Buffer> buffers, uint64_t bytes) {
     bytes -= taken;
   }
   return head;
-}
-
-template <typename Buffer>
-uint64_t SumOf(std::span<const Buffer> buffers) {
-  uint64_t bytes = 0;
-  for (const Buffer& buffer : buffers) bytes += buffer.size();
-  return bytes;
 }
 
 Status Unknown(std::string_view key) {
@@ -137,7 +131,7 @@ std::vector<GetResult> RawStore::BatchGetIntoMultiBuffers(std::span<const GetIte
       continue;
     }
     const uint64_t payload_bytes = name.tokens * name.spec.row_bytes();
-    if (SumOf(items[i].buffers) != ObjectBytes(payload_bytes, 0)) {
+    if (TotalBytes(items[i].buffers) != ObjectBytes(payload_bytes, 0)) {
       batch.results[i].outcome = GetOutcome::kMiss;
       continue;
     }

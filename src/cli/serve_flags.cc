@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "src/cli/option_types.h"
+#include "src/encode/folder_name.h"
 #include "src/memory/memory_limit.h"
 #include "src/server/http_server.h"
 #include "src/server/origin_check.h"
@@ -20,13 +20,6 @@ constexpr uint64_t kMaxTimeoutMs = 86'400'000;
 constexpr uint64_t kMaxItems = 100'000;
 constexpr uint64_t kMaxBodyMb = 4000;
 constexpr uint64_t kMaxPixels = 4'000'000'000;
-
-// The name by which requests know a model that was given none.
-std::string FolderName(const std::string& dir) {
-  std::error_code error;
-  const auto path = std::filesystem::canonical(dir, error);
-  return (error ? std::filesystem::path(dir) : path).filename().string();
-}
 
 // "NAME=DIR", or "DIR".
 Result<ModelSource> ParseModel(const std::string& text) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "embercache/encoder.h"
+#include "src/encode/folder_name.h"
 #include "src/encode/image_source.h"
 #include "src/encode/model_folder.h"
 #include "src/encode/onnx_runtime.h"
@@ -316,12 +317,6 @@ Ort::Session OpenSession(Ort::Env& env, const std::string& path, int threads) {
   // Waiting threads leave the cores to other requests.
   if (threads > 1) options.AddConfigEntry("session.intra_op.allow_spinning", "0");
   return Ort::Session(env, path.c_str(), options);
-}
-
-std::string FolderName(const std::string& dir) {
-  std::error_code error;
-  const auto path = std::filesystem::canonical(dir, error);
-  return (error ? std::filesystem::path(dir) : path).filename().string();
 }
 
 // `status` with the file it is about before its message.

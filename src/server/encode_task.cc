@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/cache/source_name.h"
 #include "src/server/error_response.h"
 #include "src/server/multipart.h"
 #include "src/server/request_headers.h"
@@ -27,18 +28,6 @@ double Seconds(Duration duration) {
 
 TimePoint Now() {
   return SteadyClock().Now();
-}
-
-std::string_view SourceName(Source source) {
-  switch (source) {
-    case Source::kLocal:
-      return "local";
-    case Source::kGlobal:
-      return "global";
-    case Source::kJoined:
-      break;
-  }
-  return "joined";
 }
 
 // Whether to ask again, after the one who led failed with this.

@@ -24,6 +24,7 @@
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
 #include "tests/conformance/temp_folder.h"
+#include "tests/unit/store_mooncake/mooncake_under_test.h"
 #include "tests/unit/store_mooncake/shared_memory.h"
 
 namespace embercache {
@@ -65,21 +66,12 @@ bool WaitForState(EmbeddingStore& store, StoreState state) {
 }
 
 StoreUnderTest MakeFake(const std::string& way) {
-  StoreUnderTest fake;
   const auto folder = std::make_shared<TempFolder>();
-  fake.name = "mooncake";
-  fake.open = [way, folder]() -> Result<std::unique_ptr<EmbeddingStore>> {
+  return MooncakeUnderTest([way, folder]() -> Result<std::unique_ptr<EmbeddingStore>> {
     EMBERCACHE_ASSIGN_OR_RETURN(auto store, OpenFake(way, folder->path()));
     if (!WaitForState(*store, StoreState::kUp)) return Status::Unavailable("it does not come up");
     return store;
-  };
-  fake.traits.shared = true;
-  fake.traits.versions = false;
-  fake.traits.lists = false;
-  fake.traits.tells_stored = false;
-  fake.traits.empty_objects = false;
-  fake.traits.changes_while_read = false;
-  return fake;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(FakeMooncake, StoreConformanceTest,

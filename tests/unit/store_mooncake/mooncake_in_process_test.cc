@@ -15,6 +15,7 @@
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
 #include "tests/conformance/temp_folder.h"
+#include "tests/unit/store_mooncake/mooncake_under_test.h"
 
 namespace embercache {
 namespace {
@@ -41,17 +42,8 @@ Result<std::unique_ptr<EmbeddingStore>> OpenInProcess(const std::string& folder,
 }
 
 StoreUnderTest MakeInProcess() {
-  StoreUnderTest fake;
   const auto folder = std::make_shared<TempFolder>();
-  fake.name = "mooncake";
-  fake.open = [folder] { return OpenInProcess(folder->path()); };
-  fake.traits.shared = true;
-  fake.traits.versions = false;
-  fake.traits.lists = false;
-  fake.traits.tells_stored = false;
-  fake.traits.empty_objects = false;
-  fake.traits.changes_while_read = false;
-  return fake;
+  return MooncakeUnderTest([folder] { return OpenInProcess(folder->path()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(FakeMooncakeInProcess, StoreConformanceTest,

@@ -19,6 +19,7 @@
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
 #include "tests/unit/store_mooncake/mooncake_cluster.h"
+#include "tests/unit/store_mooncake/mooncake_under_test.h"
 #include "tests/unit/store_mooncake/shared_memory.h"
 
 namespace embercache {
@@ -47,16 +48,7 @@ StoreUnderTest MakeReal() {
     const MooncakeCluster::Options options = {.lease_ms = "1000"};
     SharedCluster() = std::make_unique<MooncakeCluster>(options);
   }
-  StoreUnderTest real;
-  real.name = "mooncake";
-  real.open = [] { return SharedCluster()->Open(); };
-  real.traits.shared = true;
-  real.traits.versions = false;
-  real.traits.lists = false;
-  real.traits.tells_stored = false;
-  real.traits.empty_objects = false;
-  real.traits.changes_while_read = false;
-  return real;
+  return MooncakeUnderTest([] { return SharedCluster()->Open(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Mooncake, StoreConformanceTest, ConformanceOf("mooncake", MakeReal),
