@@ -17,12 +17,6 @@ namespace {
 
 constexpr Duration kRemoveTimeout = std::chrono::seconds(5);
 
-uint64_t WallMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
-
 }  // namespace
 
 GlobalCache::GlobalCache(std::shared_ptr<EmbeddingStore> store, GlobalCacheOptions options,
