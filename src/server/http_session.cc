@@ -13,6 +13,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http.hpp>
 #include <cstring>
 #include <limits>
@@ -108,6 +109,12 @@ bool BodyBudget::Charge::Add(uint64_t bytes) {
 }
 
 struct HttpSession::Incoming {
+  // The client sends its body only once it is told to.
+  bool ExpectsContinue() const {
+    const auto& head = parser.get();
+    return head.version() >= 11 && boost::beast::iequals(head[http::field::expect], "100-continue");
+  }
+
   http::request_parser<http::buffer_body> parser;
   HttpRequest request;
   std::shared_ptr<BodyBudget::Charge> charge;
@@ -240,7 +247,7 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   } else {
     const auto size = parser.content_length_remaining();
     const bool small = parser.is_done() || (size && *size <= kMaxDiscardedBytes);
-    if (small && parser.get().count(http::field::expect) == 0) {
+    if (small && !incoming.ExpectsContinue()) {
       if (!co_await DiscardBody(size.value_or(0))) co_return false;
     } else {
       keep_alive = false;
@@ -270,15 +277,15 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& inc
   const uint64_t limit = context_->handler->MaxBodyBytes();
   const auto size = parser.content_length();
   if (size && *size > limit) {
-    const bool waits = parser.get().count(http::field::expect) > 0;  // it sends nothing then
-    if (!waits && *size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
+    if (!incoming.ExpectsContinue() && *size - limit <= kMaxDiscardedBytes)
+      (void)co_await DiscardBody(*size);
     co_return TooLarge(limit);
   }
   if (!parser.chunked() && size.value_or(0) == 0) co_return std::nullopt;
   incoming.charge = std::make_shared<BodyBudget::Charge>(context_->bodies);
   incoming.request.charge = incoming.charge;
   if (size && !incoming.charge->Add(*size)) co_return NoRoom();
-  if (parser.get().count(http::field::expect) > 0 && !co_await SendContinue()) {
+  if (incoming.ExpectsContinue() && !co_await SendContinue()) {
     gone_ = true;
     co_return std::nullopt;
   }

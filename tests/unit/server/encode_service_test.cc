@@ -187,6 +187,19 @@ TEST_F(EncodeServiceTest, OffersComputedAndLocalItemsToTheStore) {
   EXPECT_EQ(metrics_->insert.Add({{"kind", "existing"}}).Value(), 1);
 }
 
+TEST_F(EncodeServiceTest, AnEmbeddingWithNanIsServedAndCountedAndNotOfferedToOthers) {
+  Start();
+  EXPECT_THAT(Ask({"~", "A"}), ElementsAre("computed", "computed"));
+  const auto published = [this](const char* result) {
+    return metrics_->published.Add({{"result", result}}).Value();
+  };
+  while (published("stored") + published("failed") < 2) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(published("stored"), 1);
+  EXPECT_EQ(metrics_->nonfinite.Add({}).Value(), 1);
+}
+
 TEST_F(EncodeServiceTest, ServesItemsOfTheStoreAsGlobal) {
   Start();
   Ask({"A"});
@@ -314,8 +327,10 @@ TEST_F(EncodeServiceTest, ARequestMaySetAShorterDeadline) {
   EXPECT_EQ(Begin({"A"}, headers)->response().get().status, 504);
   encoder().Unblock();
   WaitNothingAdmitted();
-  EXPECT_EQ(Begin({"A"}, {{"X-Request-Timeout-Ms", "99999999999"}})->response().get().status, 200);
-  for (const char* wrong : {"0", "-5", "soon", "5s", "99999999999999999999"}) {
+  for (const char* huge : {"99999999999", "99999999999999999999"}) {
+    EXPECT_EQ(Begin({"A"}, {{"X-Request-Timeout-Ms", huge}})->response().get().status, 200);
+  }
+  for (const char* wrong : {"0", "-5", "soon", "5s", "+5", "1e3", "-99999999999999999999"}) {
     const HttpResponse response = Begin({"A"}, {{"X-Request-Timeout-Ms", wrong}})->response().get();
     EXPECT_EQ(response.status, 400) << wrong;
     EXPECT_THAT(response.text, HasSubstr(wrong));
