@@ -284,7 +284,7 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& inc
   if (!parser.chunked() && size.value_or(0) == 0) co_return std::nullopt;
   incoming.charge = std::make_shared<BodyBudget::Charge>(context_->bodies);
   incoming.request.charge = incoming.charge;
-  if (size && !incoming.charge->Add(*size)) co_return NoRoom();
+  if (size && !incoming.charge->Fits(*size)) co_return NoRoom();
   if (incoming.ExpectsContinue() && !co_await SendContinue()) {
     gone_ = true;
     co_return std::nullopt;
@@ -301,19 +301,22 @@ asio::awaitable<bool> HttpSession::SendContinue() {
   co_return !error;
 }
 
-// Straight into the body, past the parser.
+// Straight into the body, past the parser. It is charged for what has come, so that clients who
+// only announce large bodies keep nobody out.
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadSizedBody(Incoming& incoming,
                                                                         uint64_t size) {
   const std::span<std::byte> body = incoming.request.body.Extend(size);
   size_t got = std::min<size_t>(size, buffer_.size());
   std::memcpy(body.data(), buffer_.data().data(), got);
   buffer_.consume(got);
+  if (!incoming.charge->Add(got)) co_return NoRoom();
   const TimePoint start = SteadyClock().Now();
   while (got < size) {
     SetDeadline(SlowAfter(start, got));
     const auto [error, bytes] =
         co_await socket_.async_read_some(asio::buffer(body.data() + got, size - got), kToken);
     got += bytes;
+    if (!incoming.charge->Add(bytes)) co_return NoRoom();
     if (error == asio::error::operation_aborted && !draining_) {
       co_return ErrorResponse(Status::DeadlineExceeded("the body came too slowly"));
     }

@@ -27,7 +27,8 @@ class BodyBudget {
     ~Charge() { budget_->used_.fetch_sub(bytes_); }
     Charge(const Charge&) = delete;
     Charge& operator=(const Charge&) = delete;
-    // False when there is no room now.
+    // Both: false when there is no room now.
+    bool Fits(uint64_t bytes) const { return budget_->used_ + bytes <= budget_->limit_; }
     bool Add(uint64_t bytes);
 
    private:

@@ -286,6 +286,20 @@ TEST_F(HttpServerTest, BoundsTheBodiesInMemoryOverAllConnections) {
   EXPECT_THAT(Ask(Post("/", std::string(600, 'd'))), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(HttpServerTest, BodiesThatAreOnlyAnnouncedKeepNobodyOut) {
+  options_.max_bodies_bytes = 1000;
+  Start();
+  Client announces(server_->port());
+  announces.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n" +
+                 std::string(100, 'a'));
+  EXPECT_THAT(Ask(Post("/", std::string(800, 'b'))), StartsWith("HTTP/1.1 200"));
+  Client holder(server_->port());
+  holder.Send(Post("/wait", std::string(800, 'c')));
+  handler_.WaitFor(1);
+  announces.Send(std::string(800, 'a'));
+  EXPECT_THAT(announces.Read(), StartsWith("HTTP/1.1 503"));
+}
+
 TEST_F(HttpServerTest, RefusesConnectionsBeyondItsLimit) {
   options_.max_connections = 2;
   Start();
