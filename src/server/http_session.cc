@@ -401,10 +401,19 @@ void HttpSession::WatchClient() {
         if (error || !self->waiting_) return;
         char byte;
         const ssize_t got = recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        // What came early stays for later.
-        if (got > 0 || (got < 0 && errno == EAGAIN)) return;
+        if (got > 0) return self->ReadAhead();
+        if (got < 0 && errno == EAGAIN) return;
         got == 0 ? self->ProbeClient() : self->ClientGone();
       });
+}
+
+void HttpSession::ReadAhead() {
+  const size_t room = kReadBytes - buffer_.size();
+  if (room == 0) return;
+  const auto memory = buffer_.prepare(room);
+  const ssize_t got = recv(socket_.native_handle(), memory.data(), room, MSG_DONTWAIT);
+  if (got > 0) buffer_.commit(static_cast<size_t>(got));
+  WatchClient();
 }
 
 void HttpSession::ProbeClient() {

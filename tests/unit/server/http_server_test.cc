@@ -369,6 +369,30 @@ TEST_F(HttpServerTest, AClientThatSentTheNextRequestEarlyIsNotGone) {
   EXPECT_EQ(handler_.gone, 0);
 }
 
+TEST_F(HttpServerTest, AClientThatSentTheNextRequestEarlyAndLeavesIsGone) {
+  Start();
+  Client client(server_->port());
+  client.Send(std::string(kWait) + kGet);
+  handler_.WaitFor(1);
+  client.Send(kGet);
+  client.Close();
+  while (handler_.gone == 0) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST_F(HttpServerTest, ManyRequestsThatCameEarlyAreAnsweredInOrder) {
+  Start();
+  Client client(server_->port());
+  client.Send(kWait);
+  handler_.WaitFor(1);
+  constexpr int kMany = 100;
+  for (int i = 0; i < kMany; ++i)
+    client.Send(Post("/", std::to_string(i) + std::string(2000, ' ')));
+  handler_.Release();
+  EXPECT_THAT(client.Read(), HasSubstr("released"));
+  for (int i = 0; i < kMany; ++i)
+    EXPECT_THAT(client.Read(), HasSubstr("\r\n\r\n" + std::to_string(i) + " "));
+}
+
 TEST_F(HttpServerTest, ClosesAConnectionWhoseHeadDoesNotCome) {
   options_.head_timeout = milliseconds(100);
   Start();
