@@ -97,16 +97,18 @@ def test_probes_are_answered_with_a_full_queue_and_a_store_that_says_nothing(sta
     with start(*store, *config, "--request-timeout-ms", 600000) as server, concurrent.futures.ThreadPoolExecutor() as pool:
         answer = pool.submit(server.encode, *items)
         server.wait_metric(1, "embercache_stage_seconds_count", stage="encode")
-        for _ in range(100):  # given up before they are answered
-            with Wire(server) as wire:
-                wire.send(head("GET", "/ready"))
         assert server.request("GET", "/health").status == 200
         ready = server.request("GET", "/ready")
         assert (ready.status, ready.json()["store"]) == (200, "down")
         assert not answer.done(), "the probes waited for the encoder"
+        for _ in range(100):  # given up before they are answered
+            with Wire(server) as wire:
+                wire.send(head("GET", "/ready"))
         assert [item["source"] for item in answer.result().json()["items"]] == ["computed"] * 64
         assert server.metric("embercache_items_total") == 64
         assert server.metric("embercache_item_errors_total") == 0
+        # What could not be written is counted.
+        server.wait_metric(64, "embercache_published_total", result="failed")
         log = server.log_text()
     # What fails for the store is said now and then, not for each item.
     assert 1 <= sum("redis: " in line for line in log.splitlines()) < 10
