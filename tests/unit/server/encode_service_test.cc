@@ -58,6 +58,16 @@ class FakeExchange final : public HttpExchange {
   std::function<void()> gone_;
 };
 
+// One that is far too late.
+class IdleTimer final : public Timer {
+ public:
+  uint64_t Schedule(TimePoint /*when*/, std::function<void()> /*task*/) override { return ++last_; }
+  bool Cancel(uint64_t /*id*/) override { return true; }
+
+ private:
+  std::atomic<uint64_t> last_{0};
+};
+
 class EncodeServiceTest : public testing::Test {
  protected:
   EncodeServiceTest() {
@@ -142,7 +152,7 @@ class EncodeServiceTest : public testing::Test {
 
   const std::shared_ptr<const ServedModel> model_ = FakeModel();
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
-  const std::shared_ptr<Timer> timer_ = std::make_shared<ThreadTimer>();
+  std::shared_ptr<Timer> timer_ = std::make_shared<ThreadTimer>();
   ThreadPool workers_{"work", 2};
   Limits limits_;
   std::unique_ptr<LiveLimits> live_limits_;
@@ -291,6 +301,19 @@ TEST_F(EncodeServiceTest, ItemsThatAreNotDoneByTheDeadlineFailAndTheOthersAreAns
   EXPECT_EQ(response.status, 200);
   EXPECT_THAT(Outcomes(response), ElementsAre("local", "DEADLINE_EXCEEDED"));
   EXPECT_EQ(Send({"B"}).get().status, 504);
+}
+
+TEST_F(EncodeServiceTest, WorkThatIsGivenUpAtTheDeadlineFailsForThatThoughNoTimerHasNoticed) {
+  timer_ = std::make_shared<IdleTimer>();
+  Start();
+  encoder().Block();
+  auto busy = Send({"A"});
+  encoder().WaitEntered(1);
+  auto late = Begin({"B"}, {{"X-Request-Timeout-Ms", "20"}})->response();
+  std::this_thread::sleep_for(milliseconds(40));
+  encoder().Unblock();
+  EXPECT_EQ(late.get().status, 504);
+  EXPECT_EQ(busy.get().status, 200);
 }
 
 TEST_F(EncodeServiceTest, WhatIsComputedAfterTheDeadlineIsKept) {
