@@ -136,8 +136,7 @@ class Server:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
     def cpu_seconds(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def open_files(self):
         return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
@@ -160,6 +159,11 @@ class Server:
         self.wait()
         self.process.stdout.close()
         self.log.close()
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def folder_of(script, *arguments):

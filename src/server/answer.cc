@@ -32,7 +32,7 @@ Json MetadataOf(const EmbeddingInfo& info) {
 }
 
 Json ErrorOf(const Status& status) {
-  return {{"code", StatusCodeName(status.code())}, {"message", status.message()}};
+  return {{"code", StatusCodeName(status.code())}, {"message", Shortened(status.message())}};
 }
 
 Json Describe(const AnswerItem& item, Duration total) {

@@ -39,7 +39,7 @@ HttpServerOptions HttpOptions(const EncodeServerOptions& options) {
   HttpServerOptions http;
   http.host = options.host;
   http.port = options.port;
-  http.threads = Cores() > 4 ? 2 : 1;
+  http.threads = 2;  // while one fills a socket with megabytes, the other answers /health
   http.max_bodies_bytes = std::max(http.max_bodies_bytes, 2 * options.limits.max_body_bytes);
   return http;
 }

@@ -30,6 +30,10 @@ TimePoint Now() {
   return SteadyClock().Now();
 }
 
+Status Late() {
+  return Status::DeadlineExceeded("not done within the time that it may take");
+}
+
 // Whether to ask again, after the one who led failed with this.
 bool MayLeadInstead(const Status& status) {
   return status.code() == StatusCode::kCancelled ||
@@ -225,7 +229,9 @@ void EncodeTask::OnComputed(size_t index, EncodeOutcome outcome) {
     items_[index].answer.encode = outcome.encode;
   }
   if (outcome.status.ok()) return Succeed(index, std::move(outcome.pin), "computed");
-  Fail(index, outcome.status);
+  // The pipeline may notice the deadline before the timer does.
+  const bool late = outcome.status.code() == StatusCode::kCancelled && Now() >= deadline_;
+  Fail(index, late ? Late() : outcome.status);
 }
 
 void EncodeTask::OnFailedLeader(size_t index, const Status& status) {
@@ -273,7 +279,7 @@ void EncodeTask::Expire() {
       MutexLock lock(mutex_);
       done = items_[i].done;
     }
-    if (!done) Fail(i, Status::DeadlineExceeded("not done within the time that it may take"));
+    if (!done) Fail(i, Late());
   }
   Finish();
 }

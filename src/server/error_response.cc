@@ -29,10 +29,20 @@ int HttpStatusOf(const Status& status) {
   return 500;
 }
 
+std::string Shortened(std::string_view message) {
+  constexpr size_t kKeptBytes = 200;  // at each end
+  if (message.size() <= 2 * kKeptBytes) return std::string(message);
+  std::string text(message.substr(0, kKeptBytes));
+  text += "…";
+  text += message.substr(message.size() - kKeptBytes);
+  return text;
+}
+
 HttpResponse ErrorResponse(int http_status, std::string_view code, std::string_view message) {
   HttpResponse response;
   response.status = http_status;
-  const nlohmann::ordered_json body = {{"error", {{"code", code}, {"message", message}}}};
+  const nlohmann::ordered_json body = {
+      {"error", {{"code", code}, {"message", Shortened(message)}}}};
   response.text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   return response;
 }

@@ -13,7 +13,10 @@ namespace embercache {
 // DeadlineExceeded, 500 the rest.
 int HttpStatusOf(const Status& status);
 
-// {"error":{"code","message"}}.
+// A message that repeats a long value of the request, without the middle of it.
+std::string Shortened(std::string_view message);
+
+// {"error":{"code","message"}}, the message shortened.
 HttpResponse ErrorResponse(int http_status, std::string_view code, std::string_view message);
 HttpResponse ErrorResponse(const Status& status);
 

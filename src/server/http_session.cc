@@ -13,6 +13,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http.hpp>
 #include <cstring>
 #include <limits>
@@ -108,6 +109,12 @@ bool BodyBudget::Charge::Add(uint64_t bytes) {
 }
 
 struct HttpSession::Incoming {
+  // The client sends its body only once it is told to.
+  bool ExpectsContinue() const {
+    const auto& head = parser.get();
+    return head.version() >= 11 && boost::beast::iequals(head[http::field::expect], "100-continue");
+  }
+
   http::request_parser<http::buffer_body> parser;
   HttpRequest request;
   std::shared_ptr<BodyBudget::Charge> charge;
@@ -240,7 +247,7 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   } else {
     const auto size = parser.content_length_remaining();
     const bool small = parser.is_done() || (size && *size <= kMaxDiscardedBytes);
-    if (small && parser.get().count(http::field::expect) == 0) {
+    if (small && !incoming.ExpectsContinue()) {
       if (!co_await DiscardBody(size.value_or(0))) co_return false;
     } else {
       keep_alive = false;
@@ -270,15 +277,15 @@ asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadBody(Incoming& inc
   const uint64_t limit = context_->handler->MaxBodyBytes();
   const auto size = parser.content_length();
   if (size && *size > limit) {
-    const bool waits = parser.get().count(http::field::expect) > 0;  // it sends nothing then
-    if (!waits && *size - limit <= kMaxDiscardedBytes) (void)co_await DiscardBody(*size);
+    if (!incoming.ExpectsContinue() && *size - limit <= kMaxDiscardedBytes)
+      (void)co_await DiscardBody(*size);
     co_return TooLarge(limit);
   }
   if (!parser.chunked() && size.value_or(0) == 0) co_return std::nullopt;
   incoming.charge = std::make_shared<BodyBudget::Charge>(context_->bodies);
   incoming.request.charge = incoming.charge;
-  if (size && !incoming.charge->Add(*size)) co_return NoRoom();
-  if (parser.get().count(http::field::expect) > 0 && !co_await SendContinue()) {
+  if (size && !incoming.charge->Fits(*size)) co_return NoRoom();
+  if (incoming.ExpectsContinue() && !co_await SendContinue()) {
     gone_ = true;
     co_return std::nullopt;
   }
@@ -294,19 +301,22 @@ asio::awaitable<bool> HttpSession::SendContinue() {
   co_return !error;
 }
 
-// Straight into the body, past the parser.
+// Straight into the body, past the parser. It is charged for what has come, so that clients who
+// only announce large bodies keep nobody out.
 asio::awaitable<std::optional<HttpResponse>> HttpSession::ReadSizedBody(Incoming& incoming,
                                                                         uint64_t size) {
   const std::span<std::byte> body = incoming.request.body.Extend(size);
   size_t got = std::min<size_t>(size, buffer_.size());
   std::memcpy(body.data(), buffer_.data().data(), got);
   buffer_.consume(got);
+  if (!incoming.charge->Add(got)) co_return NoRoom();
   const TimePoint start = SteadyClock().Now();
   while (got < size) {
     SetDeadline(SlowAfter(start, got));
     const auto [error, bytes] =
         co_await socket_.async_read_some(asio::buffer(body.data() + got, size - got), kToken);
     got += bytes;
+    if (!incoming.charge->Add(bytes)) co_return NoRoom();
     if (error == asio::error::operation_aborted && !draining_) {
       co_return ErrorResponse(Status::DeadlineExceeded("the body came too slowly"));
     }
@@ -391,10 +401,19 @@ void HttpSession::WatchClient() {
         if (error || !self->waiting_) return;
         char byte;
         const ssize_t got = recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        // What came early stays for later.
-        if (got > 0 || (got < 0 && errno == EAGAIN)) return;
+        if (got > 0) return self->ReadAhead();
+        if (got < 0 && errno == EAGAIN) return;
         got == 0 ? self->ProbeClient() : self->ClientGone();
       });
+}
+
+void HttpSession::ReadAhead() {
+  const size_t room = kReadBytes - buffer_.size();
+  if (room == 0) return;
+  const auto memory = buffer_.prepare(room);
+  const ssize_t got = recv(socket_.native_handle(), memory.data(), room, MSG_DONTWAIT);
+  if (got > 0) buffer_.commit(static_cast<size_t>(got));
+  WatchClient();
 }
 
 void HttpSession::ProbeClient() {

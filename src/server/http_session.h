@@ -27,7 +27,8 @@ class BodyBudget {
     ~Charge() { budget_->used_.fetch_sub(bytes_); }
     Charge(const Charge&) = delete;
     Charge& operator=(const Charge&) = delete;
-    // False when there is no room now.
+    // Both: false when there is no room now.
+    bool Fits(uint64_t bytes) const { return budget_->used_ + bytes <= budget_->limit_; }
     bool Add(uint64_t bytes);
 
    private:
@@ -85,6 +86,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::asio::awaitable<void> Linger();
 
   void WatchClient();
+  // Takes what came before its time, so that the end behind it is seen; no more than the buffer has
+  // room for.
+  void ReadAhead();
   // After the client's last byte: has it left, or does it only send no more? A socket that is
   // closed answers anything that is written with a reset; clients of HTTP/1.1 pass over an interim
   // answer. One of HTTP/1.0 is taken to wait.

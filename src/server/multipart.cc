@@ -174,7 +174,10 @@ Result<std::vector<FormPart>> ParseMultipart(std::span<std::byte> body, std::str
   for (;;) {
     EMBERCACHE_ASSIGN_OR_RETURN(const bool at_end, reader.AtEnd());
     if (at_end) return parts;
-    if (parts.size() == max_parts) return Malformed(fmt::format("more than {} parts", max_parts));
+    if (parts.size() == max_parts) {
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("more than {} parts in a form (--max-items)", max_parts));
+    }
     EMBERCACHE_ASSIGN_OR_RETURN(FormPart part, reader.Next());
     parts.push_back(std::move(part));
   }

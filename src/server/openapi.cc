@@ -175,8 +175,8 @@ const std::string_view kOpenApi = R"json({
     "parameters": {
       "RequestId": {
         "name": "X-Request-Id", "in": "header",
-        "description": "Comes back in the answer and in log lines",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"}
+        "description": "Comes back in the answer and in log lines; empty is none",
+        "schema": {"type": "string", "maxLength": 128, "pattern": "^[!-~]*$"}
       },
       "RequestTimeout": {
         "name": "X-Request-Timeout-Ms", "in": "header",
@@ -213,11 +213,22 @@ const std::string_view kOpenApi = R"json({
         "oneOf": [{"required": ["data"]}, {"required": ["url"]}, {"required": ["path"]}],
         "properties": {
           "type": {"const": "image"},
-          "data": {"type": "string", "contentEncoding": "base64", "minLength": 1},
-          "url": {"type": "string", "pattern": "^data:[^,]*;base64,"},
+          "data": {
+            "type": "string", "contentEncoding": "base64", "minLength": 2,
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}(==)?|[A-Za-z0-9+/]{3}=?)?$"
+          },
+          "url": {"type": "string", "pattern": "^data:[^,]*;base64,[A-Za-z0-9+/]+={0,2}$"},
           "path": {"type": "string", "description": "A file inside the server's media root"},
           "sha256": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"},
-          "options": {"type": "object"}
+          "options": {"$ref": "#/components/schemas/Options"}
+        }
+      },
+      "Options": {
+        "type": "object", "additionalProperties": false,
+        "properties": {
+          "apply_exif_orientation": {"type": "boolean"},
+          "background": {"type": "string", "pattern": "^(#[0-9a-fA-F]{6}|none)$"},
+          "sixteen_bit": {"enum": ["scale", "clip"]}
         }
       },
       "EncodeRequest": {

@@ -2,11 +2,12 @@
 
 #include <chrono>
 
+#include "src/server/error_response.h"
+
 namespace embercache {
 namespace {
 
 constexpr size_t kMaxEntries = 20;
-constexpr size_t kMaxMessageBytes = 400;
 
 int64_t UnixMilliseconds() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -16,8 +17,7 @@ int64_t UnixMilliseconds() {
 }  // namespace
 
 void RecentErrors::Add(const std::string& request_id, const Status& status) {
-  Entry entry{UnixMilliseconds(), request_id, status.code(),
-              std::string(status.message()).substr(0, kMaxMessageBytes)};
+  Entry entry{UnixMilliseconds(), request_id, status.code(), Shortened(status.message())};
   MutexLock lock(mutex_);
   entries_.push_front(std::move(entry));
   if (entries_.size() > kMaxEntries) entries_.pop_back();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <random>
 
 namespace embercache {
@@ -40,7 +41,9 @@ Result<TimePoint> DeadlineOf(const HttpRequest& request, Duration limit) {
   int64_t milliseconds = 0;
   const char* const behind = timeout.data() + timeout.size();
   const auto [end, error] = std::from_chars(timeout.data(), behind, milliseconds);
-  if (error != std::errc() || end != behind || milliseconds <= 0) {
+  const bool huge = error == std::errc::result_out_of_range && timeout.front() != '-';
+  if (huge) milliseconds = std::numeric_limits<int64_t>::max();
+  if ((error != std::errc() && !huge) || end != behind || milliseconds <= 0) {
     return Status::Invalid(fmt::format(
         "header X-Request-Timeout-Ms is '{}'; it has to be a positive number", timeout));
   }

@@ -64,6 +64,13 @@ HttpResponse Text(std::string text) {
   return response;
 }
 
+HttpResponse Methods(std::string_view methods) {
+  HttpResponse response;
+  response.status = 204;
+  response.headers.emplace_back("Allow", methods);
+  return response;
+}
+
 // The page takes nothing from elsewhere, and nobody may frame it.
 HttpResponse StatusPage() {
   HttpResponse response = Text(std::string(kStatusPage));
@@ -88,6 +95,8 @@ std::optional<HttpResponse> Routes::Admit(const HttpRequest& head) {
     const std::string reason = ForeignHeader(head.Header("Host"), head.Header("Origin"));
     if (!reason.empty()) return ErrorResponse(403, invalid, reason);
   }
+  if (head.method == "OPTIONS" && head.path == "*")
+    return Methods("GET, HEAD, POST, DELETE, OPTIONS");
   const RouteEntry* const entry = Find(head.path);
   if (entry == nullptr) {
     return ErrorResponse(Status::NotFound(fmt::format("there is no route {}", head.path)));
@@ -104,12 +113,7 @@ std::optional<HttpResponse> Routes::Admit(const HttpRequest& head) {
     return ErrorResponse(Status::Unimplemented(
         fmt::format("header Content-Encoding is '{}'; only identity is served", encoding)));
   }
-  if (head.method == "OPTIONS") {
-    HttpResponse response;
-    response.status = 204;
-    response.headers.emplace_back("Allow", entry->methods);
-    return response;
-  }
+  if (head.method == "OPTIONS") return Methods(entry->methods);
   if (!IsAlwaysServed(entry->route) && !open_.load(std::memory_order_acquire)) {
     return ErrorResponse(Status::Unavailable("the server is still loading"));
   }

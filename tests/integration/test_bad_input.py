@@ -164,6 +164,21 @@ def test_a_bad_body_is_refused_as_a_whole(server, name):
     assert part in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("count", [9, 1000])
+def test_too_many_files_of_a_form_are_refused(server, count):
+    part = b'--X\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=X"}
+    answer = server.request("POST", "/v1/encode", part * count + b"--X--\r\n", headers)
+    assert (answer.status, answer.json()["error"]["code"]) == (413, "RESOURCE_EXHAUSTED")
+
+
+def test_a_long_value_is_not_repeated_in_full(server):
+    answer = server.encode(GOOD, model="m" * 100_000 + "n")
+    assert answer.status == 400
+    assert len(answer.body) < 1000
+    assert "'mmm" in answer.json()["error"]["message"] and "mn'; it has to be one of det16" in answer.json()["error"]["message"]
+
+
 def test_too_many_items_are_refused(server):
     answer = server.encode(*[GOOD] * 9)
     assert answer.status == 413

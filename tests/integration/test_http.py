@@ -77,8 +77,9 @@ def test_head_has_the_headers_of_get_and_no_body(server):
         assert (answer.status, answer.headers) == (200, wire.read().headers)
 
 
-def test_options_names_the_methods(server):
-    answer = server.request("OPTIONS", "/v1/encode")
+@pytest.mark.parametrize("path", ["/v1/encode", "*"])
+def test_options_names_the_methods(server, path):
+    answer = server.request("OPTIONS", path)
     assert answer.status == 204
     assert "POST" in answer.headers["Allow"]
 
@@ -168,6 +169,28 @@ def test_a_chunked_body_is_served(server):
         assert wire.read().status == 200
 
 
+def test_extensions_and_trailers_of_a_chunked_body_are_passed_over(server):
+    with Wire(server) as wire:
+        wire.send(head(Transfer_Encoding="chunked", Trailer="X-Sum"), b"%x;a=b\r\n%s\r\n0\r\nX-Sum: 1\r\n\r\n" % (len(BODY), BODY))
+        assert wire.read().status == 200
+        wire.send(head("GET", "/health"))
+        assert wire.read().status == 200
+
+
+@pytest.mark.parametrize("begin", [b"5;", b"0\r\nX-Sum: "], ids=["extension", "trailer"])
+def test_an_endless_extension_or_trailer_is_refused_and_takes_no_memory(server, begin):
+    before = server.rss_bytes()
+    with Wire(server) as wire:
+        wire.send(head(Transfer_Encoding="chunked"), begin)
+        try:
+            for _ in range(100):
+                wire.socket.sendall(b"a" * MEGABYTE)
+        except ConnectionError:
+            pass  # the server has answered and closed
+        assert server.rss_bytes() - before < 20 * MEGABYTE
+        assert wire.read().status == 400
+
+
 def test_malformed_chunks_are_refused(server):
     with Wire(server) as wire:
         wire.send(head(Transfer_Encoding="chunked"), b"zz\r\nhello\r\n0\r\n\r\n")
@@ -200,6 +223,13 @@ def test_expect_continue_is_answered_before_the_body(server):
         assert wire.file.readline() == b"HTTP/1.1 100 Continue\r\n"
         assert wire.file.readline() == b"\r\n"
         wire.socket.sendall(BODY)
+        assert wire.read().status == 200
+
+
+@pytest.mark.parametrize("version, expectation", [("1.0", "100-continue"), ("1.1", "something-else"), ("1.1", "")])
+def test_other_expectations_are_passed_over(server, version, expectation):
+    with Wire(server) as wire:
+        wire.send(head(Content_Length=len(BODY), Expect=expectation).replace("HTTP/1.1", f"HTTP/{version}"), BODY)
         assert wire.read().status == 200
 
 

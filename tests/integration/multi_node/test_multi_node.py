@@ -7,7 +7,7 @@ import os
 import ec_server
 import pytest
 from backends import BACKENDS
-from cluster import Cluster, Traffic
+from cluster import Cluster, Load, Traffic
 from conftest import picture
 from network import Network
 
@@ -34,10 +34,10 @@ def embeddings(start):
     return computed
 
 
-@pytest.fixture(scope="module", params=BACKENDS.values(), ids=BACKENDS.keys())
+@pytest.fixture(scope="module", params=BACKENDS)
 def cluster(request, network, model, embeddings, tmp_path_factory):
     with contextlib.ExitStack() as stack:
-        backend = request.param(network, tmp_path_factory.mktemp(request.param.name))
+        backend = BACKENDS[request.param](network, tmp_path_factory.mktemp(request.param))
         stack.callback(backend.close)
         running = Cluster(NODES, model, backend, embeddings)
         stack.callback(running.close)
@@ -116,3 +116,26 @@ def test_objects_that_go_bad_at_rest_are_never_served_and_are_replaced(cluster):
         traffic.wait_answers(12)
     assert cluster.metric("embercache_corruptions_total") > before
     cluster.wait_for_all_hits()
+
+
+# To a node, Valkey is Redis.
+under_load = pytest.mark.parametrize("cluster", [name for name in BACKENDS if name != "valkey"], indirect=True)
+
+
+@under_load
+@pytest.mark.parametrize("begin, end", [("pause", "resume"), ("stop", "start")], ids=["paused", "gone"])
+def test_a_store_in_trouble_under_load_costs_no_answer_and_everything_is_counted(cluster, begin, end):
+    with Load(cluster) as load:
+        load.wait_hits()
+        getattr(cluster.backend, begin)()
+        load.wait_answers(30)
+        getattr(cluster.backend, end)()
+        load.wait_hits()
+
+
+@under_load
+def test_a_node_that_is_restarted_under_load_finds_its_hits_and_the_others_notice_nothing(cluster):
+    with Load(cluster) as load:
+        load.wait_hits()
+        cluster.revive(1, cluster.end(1))
+        load.wait_hits()

@@ -118,6 +118,18 @@ TEST_F(AnswerTest, WithoutASuccessTheFirstItemsErrorDecidesWhateverIsAccepted) {
   }
 }
 
+TEST_F(AnswerTest, AMessageThatRepeatsALongValueLosesTheMiddleOfIt) {
+  const std::string message = "field 'type' is '" + std::string(1000, 'a') + "'; say \"image\"";
+  const HttpResponse response =
+      ComposeAnswer(Of(Failed(Status::Invalid(message)), Failed(Status::Invalid("bad"))), true);
+  for (const json& error :
+       {json::parse(response.text)["error"], json::parse(response.text)["items"][0]["error"]}) {
+    EXPECT_THAT(error["message"], testing::StartsWith("field 'type' is 'aaa"));
+    EXPECT_THAT(error["message"], testing::EndsWith("aaa'; say \"image\""));
+    EXPECT_LT(error["message"].get<std::string>().size(), 500U);
+  }
+}
+
 TEST_F(AnswerTest, MetadataThatIsNoObjectBecomesAnEmptyOne) {
   const HttpResponse response = ComposeAnswer(Of(Item(1, 1, "[1,"), Item(1, 2, "7")), true);
   EXPECT_EQ(json::parse(response.text)["items"][0]["metadata"], json::object());

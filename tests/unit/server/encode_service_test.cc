@@ -58,6 +58,16 @@ class FakeExchange final : public HttpExchange {
   std::function<void()> gone_;
 };
 
+// One that is far too late.
+class IdleTimer final : public Timer {
+ public:
+  uint64_t Schedule(TimePoint /*when*/, std::function<void()> /*task*/) override { return ++last_; }
+  bool Cancel(uint64_t /*id*/) override { return true; }
+
+ private:
+  std::atomic<uint64_t> last_{0};
+};
+
 class EncodeServiceTest : public testing::Test {
  protected:
   EncodeServiceTest() {
@@ -142,7 +152,7 @@ class EncodeServiceTest : public testing::Test {
 
   const std::shared_ptr<const ServedModel> model_ = FakeModel();
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
-  const std::shared_ptr<Timer> timer_ = std::make_shared<ThreadTimer>();
+  std::shared_ptr<Timer> timer_ = std::make_shared<ThreadTimer>();
   ThreadPool workers_{"work", 2};
   Limits limits_;
   std::unique_ptr<LiveLimits> live_limits_;
@@ -185,6 +195,19 @@ TEST_F(EncodeServiceTest, OffersComputedAndLocalItemsToTheStore) {
   EXPECT_EQ(published("stored"), 2);
   EXPECT_EQ(metrics_->insert.Add({{"kind", "new"}}).Value(), 2);
   EXPECT_EQ(metrics_->insert.Add({{"kind", "existing"}}).Value(), 1);
+}
+
+TEST_F(EncodeServiceTest, AnEmbeddingWithNanIsServedAndCountedAndNotOfferedToOthers) {
+  Start();
+  EXPECT_THAT(Ask({"~", "A"}), ElementsAre("computed", "computed"));
+  const auto published = [this](const char* result) {
+    return metrics_->published.Add({{"result", result}}).Value();
+  };
+  while (published("stored") + published("failed") < 2) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(published("stored"), 1);
+  EXPECT_EQ(metrics_->nonfinite.Add({}).Value(), 1);
 }
 
 TEST_F(EncodeServiceTest, ServesItemsOfTheStoreAsGlobal) {
@@ -280,6 +303,19 @@ TEST_F(EncodeServiceTest, ItemsThatAreNotDoneByTheDeadlineFailAndTheOthersAreAns
   EXPECT_EQ(Send({"B"}).get().status, 504);
 }
 
+TEST_F(EncodeServiceTest, WorkThatIsGivenUpAtTheDeadlineFailsForThatThoughNoTimerHasNoticed) {
+  timer_ = std::make_shared<IdleTimer>();
+  Start();
+  encoder().Block();
+  auto busy = Send({"A"});
+  encoder().WaitEntered(1);
+  auto late = Begin({"B"}, {{"X-Request-Timeout-Ms", "20"}})->response();
+  std::this_thread::sleep_for(milliseconds(40));
+  encoder().Unblock();
+  EXPECT_EQ(late.get().status, 504);
+  EXPECT_EQ(busy.get().status, 200);
+}
+
 TEST_F(EncodeServiceTest, WhatIsComputedAfterTheDeadlineIsKept) {
   limits_.request_timeout = milliseconds(200);
   Start();
@@ -314,8 +350,10 @@ TEST_F(EncodeServiceTest, ARequestMaySetAShorterDeadline) {
   EXPECT_EQ(Begin({"A"}, headers)->response().get().status, 504);
   encoder().Unblock();
   WaitNothingAdmitted();
-  EXPECT_EQ(Begin({"A"}, {{"X-Request-Timeout-Ms", "99999999999"}})->response().get().status, 200);
-  for (const char* wrong : {"0", "-5", "soon", "5s", "99999999999999999999"}) {
+  for (const char* huge : {"99999999999", "99999999999999999999"}) {
+    EXPECT_EQ(Begin({"A"}, {{"X-Request-Timeout-Ms", huge}})->response().get().status, 200);
+  }
+  for (const char* wrong : {"0", "-5", "soon", "5s", "+5", "1e3", "-99999999999999999999"}) {
     const HttpResponse response = Begin({"A"}, {{"X-Request-Timeout-Ms", wrong}})->response().get();
     EXPECT_EQ(response.status, 400) << wrong;
     EXPECT_THAT(response.text, HasSubstr(wrong));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -15,8 +16,8 @@
 namespace embercache {
 
 // An encoder of texts: "AB" becomes 2 rows of 4 floats, each the letter's code. A text that begins
-// with '!' cannot be decoded; a batch that holds one with '?' fails. Texts of one length make one
-// shape.
+// with '!' cannot be decoded; a batch that holds one with '?' fails. '~' becomes a row of
+// NaN. Texts of one length make one shape.
 class FakeEncoder final : public Encoder {
  public:
   static constexpr uint32_t kHidden = 4;
@@ -87,7 +88,8 @@ class FakeEncoder final : public Encoder {
   static EncodedItem EncodeOne(const PreparedItem& item) {
     auto rows = std::make_shared<std::vector<float>>();
     for (size_t i = 0; i < item.size_bytes; ++i) {
-      rows->insert(rows->end(), kHidden, static_cast<float>(std::to_integer<int>(item.data[i])));
+      const int code = std::to_integer<int>(item.data[i]);
+      rows->insert(rows->end(), kHidden, code == '~' ? NAN : static_cast<float>(code));
     }
     EncodedItem encoded;
     encoded.tokens = static_cast<uint32_t>(item.size_bytes);

@@ -286,6 +286,20 @@ TEST_F(HttpServerTest, BoundsTheBodiesInMemoryOverAllConnections) {
   EXPECT_THAT(Ask(Post("/", std::string(600, 'd'))), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(HttpServerTest, BodiesThatAreOnlyAnnouncedKeepNobodyOut) {
+  options_.max_bodies_bytes = 1000;
+  Start();
+  Client announces(server_->port());
+  announces.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n" +
+                 std::string(100, 'a'));
+  EXPECT_THAT(Ask(Post("/", std::string(800, 'b'))), StartsWith("HTTP/1.1 200"));
+  Client holder(server_->port());
+  holder.Send(Post("/wait", std::string(800, 'c')));
+  handler_.WaitFor(1);
+  announces.Send(std::string(800, 'a'));
+  EXPECT_THAT(announces.Read(), StartsWith("HTTP/1.1 503"));
+}
+
 TEST_F(HttpServerTest, RefusesConnectionsBeyondItsLimit) {
   options_.max_connections = 2;
   Start();
@@ -353,6 +367,30 @@ TEST_F(HttpServerTest, AClientThatSentTheNextRequestEarlyIsNotGone) {
   EXPECT_THAT(client.Read(), HasSubstr("released"));
   EXPECT_THAT(client.Read(), StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(handler_.gone, 0);
+}
+
+TEST_F(HttpServerTest, AClientThatSentTheNextRequestEarlyAndLeavesIsGone) {
+  Start();
+  Client client(server_->port());
+  client.Send(std::string(kWait) + kGet);
+  handler_.WaitFor(1);
+  client.Send(kGet);
+  client.Close();
+  while (handler_.gone == 0) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST_F(HttpServerTest, ManyRequestsThatCameEarlyAreAnsweredInOrder) {
+  Start();
+  Client client(server_->port());
+  client.Send(kWait);
+  handler_.WaitFor(1);
+  constexpr int kMany = 100;
+  for (int i = 0; i < kMany; ++i)
+    client.Send(Post("/", std::to_string(i) + std::string(2000, ' ')));
+  handler_.Release();
+  EXPECT_THAT(client.Read(), HasSubstr("released"));
+  for (int i = 0; i < kMany; ++i)
+    EXPECT_THAT(client.Read(), HasSubstr("\r\n\r\n" + std::to_string(i) + " "));
 }
 
 TEST_F(HttpServerTest, ClosesAConnectionWhoseHeadDoesNotCome) {
