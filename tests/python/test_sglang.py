@@ -127,9 +127,14 @@ def test_a_python_store_that_answers_wrongly_costs_only_hits(make, how):
     assert controller.get_stats()["num_cached"] == 2
 
 
-def test_hits_stay_until_the_request_has_read_them(make):
-    objects = {f"emb_{i}": rows(i, tokens=256).tobytes() for i in range(40)}
+@pytest.mark.parametrize("hits", ["local", "global"])
+def test_hits_stay_until_the_request_has_read_them(make, hits):
+    """SGLang's can be evicted by the misses of their own request, which then fails."""
+    objects = {f"emb_{i}": rows(i, tokens=256).tobytes() for i in range(2)}
     controller = make(sglang_stores.DictStore(objects))
+    if hits == "local":
+        encode(controller, ["0", "1"], [rows(i, tokens=256) for i in range(2)])
+        wait_until(lambda: controller.get_stats()["num_pinned"] == 0)
     fetch(controller, ["0", "1"], [256, 256])
     assert controller.get_stats()["num_pinned"] == 2
     for i in range(2, 40):  # more than the pool holds
@@ -250,6 +255,21 @@ def test_get_stats_has_sglangs_names(make):
         "num_pinned", "allocated_mb", "free_mb", "total_mb", "vision_free_pages", "audio_free_pages"}
 
 
+def test_get_stats_counts_bytes_of_copies_and_prefetches_and_of_what_was_evicted(make):
+    controller = make(sglang_stores.DictStore({"emb_p": rows(0, tokens=300).tobytes()}))
+    row, pages = 4 * HIDDEN, controller.get_stats()["vision_free_pages"]  # of 256 rows each
+    encode(controller, ["1"], [rows(1)])
+    fetch(controller, ["p"], [300])
+    assemble(controller, ["p"])
+    stats = controller.get_stats()
+    assert (stats["total_allocated"], stats["total_evicted"]) == (310 * row, 0)
+    wait_until(lambda: controller.get_stats()["num_pinned"] == 0)
+    encode(controller, ["all"], [rows(2, tokens=256 * pages)])
+    stats = controller.get_stats()
+    assert stats["total_allocated"] == (310 + 256 * pages) * row
+    assert (stats["total_evicted"], stats["eviction_count"]) == (310 * row, 1)
+
+
 def test_ranks_other_than_the_first_have_no_memory_and_no_store():
     class Group:
         pass
@@ -333,6 +353,19 @@ def test_a_damaged_object_is_a_miss_and_is_replaced(tmp_path):
     assert store.batch_put_from_multi_buffers(["1"], *buffers(one)) == [True]
     assert store.batch_get_into_multi_buffers(["1"], *buffers(target)) == [True]
     np.testing.assert_array_equal(target, one)
+
+
+def test_an_object_of_zeros_is_computed_again(make, tmp_path):
+    """SGLang's serves one, if it has the length that is asked for."""
+    a, b = (make(FileEmbeddingStore(dir=str(tmp_path), namespace="m")) for _ in range(2))
+    encode(a, ["1"], [rows(1)])
+    wait_until(lambda: list(tmp_path.rglob("*.emb")))
+    [path] = tmp_path.rglob("*.emb")
+    path.write_bytes(bytes(path.stat().st_size))
+    fetch(b, ["1"], [10])
+    assert not b.has_local_embedding("1")
+    encode(b, ["1"], [rows(1)])
+    np.testing.assert_array_equal(assemble(b, ["1"])[0], rows(1))
 
 
 def test_our_controller_reads_what_another_controller_put_through_our_store(make, tmp_path):

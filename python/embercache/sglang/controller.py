@@ -164,7 +164,6 @@ class EmbeddingCacheController:
         self._requests = Requests(self._core, _REQUEST_TTL_S)
         self._lock = threading.Lock()
         self._views: dict[str, list[Any]] = {}
-        self._total_allocated = 0
         self._copy_streams: dict[str, Any] = {}
         self._pinned_regions = False
 
@@ -336,9 +335,6 @@ class EmbeddingCacheController:
             outcome = handle.wait()
             if outcome in ("copied", "present"):
                 entry.state = EntryState.READY
-            if outcome == "copied":
-                with self._lock:
-                    self._total_allocated += entry.num_tokens * entry.dim * self.element_size
             elif outcome == "failed":
                 logger.warning("[Rank %s] %s was not stored", self.tp_rank, handle.entry_hash)
 
@@ -496,8 +492,9 @@ class EmbeddingCacheController:
         return None
 
     def get_stats(self) -> dict[str, float]:
-        """SGLang's figures. ``total_allocated`` is in bytes copied into the pool by
-        ``store_to_pool_async``; ``total_evicted`` and ``eviction_count`` are in entries."""
+        """SGLang's figures. ``total_allocated`` and ``total_evicted`` are in bytes of rows: what got
+        room in the pool, for copies and for prefetches, and what was evicted. ``eviction_count`` is
+        how often room had to be made."""
         pools = [pool for pool in self._core.stats()["pools"] if pool["name"] != "uncached"]
 
         def total(name: str) -> int:
@@ -509,9 +506,9 @@ class EmbeddingCacheController:
         used = sum((pool["pages"] - pool["free"]) * pool["page_bytes"] for pool in pools)
         free = sum(pool["free"] * pool["page_bytes"] for pool in pools)
         return {
-            "total_allocated": self._total_allocated,
-            "total_evicted": total("evicted"),
-            "eviction_count": total("evicted"),
+            "total_allocated": total("allocated_bytes"),
+            "total_evicted": total("evicted_bytes"),
+            "eviction_count": total("eviction_rounds"),
             "allocation_failures": total("allocation_failures"),
             "num_cached": total("entries") + total("filling_entries"),
             "num_pinned": total("pinned_entries"),
