@@ -48,6 +48,7 @@ nb::dict Cache::Stats() {
   }
   result["pools"] = pools;
   result["lanes"] = lanes;
+  result["requests"] = requests_.size();
   result["backend"] = stats.backend;
   const char* const state = stats.backend.empty()                        ? ""
                             : stats.store.state == StoreState::kUp       ? "up"

@@ -3,6 +3,7 @@ import asyncio
 import enum
 import gc
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from embercache.sglang import (
     MemoryEmbeddingStore,
     MooncakeEmbeddingStore,
 )
-from embercache.sglang.requests import Requests
 
 
 class Modality(enum.Enum):
@@ -144,16 +144,37 @@ def test_hits_stay_until_the_request_has_read_them(make, hits):
     wait_until(lambda: controller.get_stats()["num_pinned"] == 0)  # publications hold some too
 
 
-def test_requests_whose_end_nobody_asks_for_are_forgotten():
-    class Core:
-        def prefetch(self, *_):
-            pass
+def test_a_request_may_fetch_several_times_and_each_reader_lets_go_of_the_oldest(make):
+    objects = {f"emb_{i}": rows(i).tobytes() for i in range(3)}
+    controller = make(sglang_stores.DictStore(objects))
+    controller.prefetch("r", ["0", "1"], [10, 10], Modality.IMAGE)
+    controller.prefetch("r", ["2", "x"], [10, 10], Modality.IMAGE)
+    assert controller.wait_prefetch("r", PATIENT_S)
+    fetch(controller, ["0"], [10], "other")
+    assert controller._core.stats()["requests"] == 3
+    assemble(controller, ["2"])
+    assert controller._core.stats()["requests"] == 2
+    assemble(controller, ["0", "1"])
+    assert controller._core.stats()["requests"] == 1
+    assert controller.get_stats()["num_pinned"] == 1
+    assemble(controller, ["0"])
+    assert controller._core.stats()["requests"] == 0
 
-    requests = Requests(Core(), ttl_s=0)
-    requests.start("1", ["a"], [10], "image")
-    [name] = requests.running("1")
-    assert name != "1"
-    assert settles(lambda: requests.start("2", ["b"], [10], "image") or requests.running("1") == ["1"])
+
+def test_requests_that_are_never_read_are_forgotten(open_cache):
+    cache = open_cache(request_ttl_s=0.01)
+    cache.store_to_pool(["a"], [rows(1)]).wait()
+
+    def begin(number, end):
+        cache.prefetch_until_used(str(number), ["a"], [10])
+        if end:
+            assert cache.prefetch_ended(str(number), PATIENT_S)
+        return cache.stats()["requests"]
+
+    for end in (False, True):
+        begin(1, end)
+        time.sleep(0.05)
+        assert begin(2, end) <= 1
 
 
 def test_a_lost_handle_leaves_nothing_filling(make):
