@@ -38,9 +38,11 @@ using embercache::Status;
 constexpr uint64_t kTokens = 256;
 
 EmbeddingSpec SpecOfTheModel() {
+  embercache::NamespaceFields fields;
+  fields.model_id = "example encoder v1";
+  // Other weights, other preprocessing: other fields, another namespace.
   EmbeddingSpec spec;
-  // Another model, other weights, other preprocessing: another namespace.
-  spec.namespace_digest = NamespaceDigest({.model_id = "example encoder v1"});
+  spec.namespace_digest = NamespaceDigest(fields);
   spec.hidden = 1024;
   return spec;
 }

@@ -52,9 +52,9 @@ def body_of(*items):
 
 
 def test_a_client_that_leaves_frees_its_place_and_its_pins(start):
-    items = [ec_server.image_item(picture(f"leave-{i}", size=(448, 448))) for i in range(60)]
+    items = [ec_server.image_item(picture(f"leave-{i}")) for i in range(400)]
     body = body_of(*items)
-    with start("--request-timeout-ms", 120000) as server:
+    with start("--request-timeout-ms", 600000, "--max-items", 400, "--queue-items", 400) as server:
         with Wire(server) as wire:
             wire.send(head(Content_Length=len(body)), body)
             server.wait_metric(1, "embercache_stage_seconds_count", stage="encode")
