@@ -16,8 +16,8 @@ std::shared_ptr<TpGroup> MakeTpGroup(int rank, int size, nb::object reduce) {
   return NewCallbackTpGroup(
       rank, size,
       [held](std::span<const uint8_t> values, TimePoint) -> Result<std::vector<uint8_t>> {
-        if (!InterpreterIsUp()) return Status::Cancelled("the interpreter goes down");
-        const nb::gil_scoped_acquire gil;
+        const Gil gil;
+        if (!gil) return Status::Cancelled("the interpreter goes down");
         try {
           const nb::bytes given(values.data(), values.size());
           const nb::object answer = nb::handle(static_cast<const PyObject*>(held.get()))(given);

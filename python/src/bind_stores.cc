@@ -32,7 +32,7 @@ std::shared_ptr<NativeStore> OpenStore(const std::string& backend, const std::st
   store_config.json = config;
   Result<std::unique_ptr<EmbeddingStore>> store = Status::Internal("not opened");
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     store = Factory().CreateBackend(backend, store_config);
   }
   return std::make_shared<NativeStore>(backend, ValueOrRaise(std::move(store)));
@@ -58,7 +58,7 @@ class TimedByteStore {
       }
     }
     std::vector<bool> found(items.size());
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     const std::vector<GetOutcome> outcomes = bytes_.Get(items, Context());
     for (size_t i = 0; i < found.size(); ++i) found[i] = outcomes[i] == GetOutcome::kHit;
     return found;
@@ -75,7 +75,7 @@ class TimedByteStore {
       }
     }
     std::vector<bool> stored(items.size());
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     const std::vector<PutResult> results = bytes_.Put(items, Context());
     for (size_t i = 0; i < stored.size(); ++i) {
       stored[i] = results[i].outcome != PutOutcome::kFailed;
@@ -85,7 +85,7 @@ class TimedByteStore {
 
   std::vector<bool> Exist(const std::vector<std::string>& hashes) {
     native_->fork.Check("store");
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     return bytes_.Exist(hashes, Context());
   }
 
@@ -95,7 +95,7 @@ class TimedByteStore {
     native_->fork.Check("store");
     Status status;
     {
-      const nb::gil_scoped_release no_gil;
+      const NoGil no_gil;
       status = native_->store->RegisterBuffer(
           {.memory = {reinterpret_cast<std::byte*>(address), bytes}});
     }
@@ -165,7 +165,7 @@ void BindStores(nb::module_& module) {
             store.fork.Check("store");
             Status status;
             {
-              const nb::gil_scoped_release no_gil;
+              const NoGil no_gil;
               status = store.store->Close(DeadlineIn(timeout_s));
             }
             RaiseIfError(status);

@@ -85,7 +85,7 @@ Cache::Cache(const CacheSettings& settings, nb::object store)
   }
   Status status;
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     Result<std::unique_ptr<EmbeddingCacheController>> made =
         EmbeddingCacheController::Create(std::move(options), std::move(parts));
     status = made.status();
@@ -105,7 +105,7 @@ Cache::~Cache() {
     new std::shared_ptr<CopyThreads>(std::move(copies_));
     return;
   }
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   {
     OpenCaches& open = Open();
     MutexLock lock(open.mutex);
@@ -138,7 +138,7 @@ EmbeddingKey Cache::MediaKey(nb::bytes media, const std::string& modality,
                              const std::string& options) const {
   const Modality parsed = ValueOrRaise(ParseModality(modality));
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(media.data()), media.size());
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   return EmbeddingKey::FromMedia(settings_.namespace_digest, parsed, Sha256Of(bytes),
                                  Sha256Of(options));
 }
@@ -186,7 +186,7 @@ bool Cache::HasLocal(nb::object key) {
 std::vector<bool> Cache::Exists(nb::sequence keys, std::optional<double> timeout_s) {
   EmbeddingCacheController& controller = Use();
   const std::vector<EmbeddingKey> names = ToStoreKeys(keys, {}, nullptr);
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   const auto presence =
       Presence::Ask(controller, names, DeadlineIn(timeout_s.value_or(settings_.lookup_timeout_s)));
   MutexLock lock(presence->mutex);
@@ -213,7 +213,7 @@ nb::tuple Cache::Publish(nb::sequence keys) {
   const std::vector<EmbeddingKey> names = ToStoreKeys(keys, {}, nullptr);
   InsertResult result;
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     result = controller.InsertBatch(names);
   }
   return nb::make_tuple(result.new_count, result.local_hit_count, result.skipped_count);
@@ -230,7 +230,7 @@ std::string Cache::Remove(nb::object key, double timeout_s) {
   const auto waited = std::make_shared<Waited>();
   RemoveResult result;
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     controller.Remove(name, DeadlineIn(timeout_s), [waited](RemoveResult removed) {
       MutexLock lock(waited->mutex);
       waited->result = std::move(removed);
@@ -264,7 +264,7 @@ void Cache::Close(double timeout_s) {
   closed_ = true;
   Status status;
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     const TimePoint deadline = DeadlineIn(timeout_s);
     copies_->Stop(deadline);
     status = controller_->Close(deadline);

@@ -77,7 +77,7 @@ CopyHandle Cache::Store(const EmbeddingSpec& spec, std::vector<PoolItem> items) 
   EmbeddingCacheController& controller = Use();
   uint64_t bytes = 0;
   for (const PoolItem& item : items) bytes += item.rows.size();
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   const CopyThreads::Scope scope(bytes);
   return controller.StoreToPoolAsync(spec, std::move(items));
 }
@@ -102,7 +102,7 @@ CopyHandle Cache::Load(nb::object key, nb::ndarray<nb::c_contig, nb::device::cpu
   auto* const to = static_cast<std::byte*>(destination.data_handle()) + destination.byte_offset() +
                    row_offset * info.spec.row_bytes();
   std::shared_ptr<const void> owner = HoldPython(nb::cast(destination, nb::rv_policy::reference));
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   const CopyThreads::Scope scope(info.payload_bytes());
   return controller.LoadToDeviceAsync(name, {to, info.payload_bytes()}, std::move(owner));
 }
@@ -122,7 +122,7 @@ CopyHandle Cache::LoadRows(nb::object key, uintptr_t address, uint64_t rows, uin
                                     rows, hidden, info.tokens, info.spec.hidden)));
   }
   std::shared_ptr<const void> held = HoldPython(std::move(owner));
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   const CopyThreads::Scope scope(bytes);
   return controller.LoadToDeviceAsync(name, {reinterpret_cast<std::byte*>(address), bytes},
                                       std::move(held));
@@ -131,7 +131,7 @@ CopyHandle Cache::LoadRows(nb::object key, uintptr_t address, uint64_t rows, uin
 std::vector<std::string> Cache::WaitCopies(const CopyHandle& handle, double timeout_s) {
   std::vector<CopyOutcome> outcomes;
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     outcomes = EmbeddingCacheController::WaitCopies(handle, DeadlineIn(timeout_s));
   }
   std::vector<std::string> names;

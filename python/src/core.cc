@@ -109,7 +109,7 @@ NB_MODULE(_core, module) {
   module.def(
       "shut_down",
       [](double timeout_s) {
-        const nb::gil_scoped_release no_gil;
+        const NoGil no_gil;
         CloseAllCaches(DeadlineIn(timeout_s));
         SetInterpreterDown();
       },

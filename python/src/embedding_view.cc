@@ -186,7 +186,7 @@ void EmbeddingView::CopyTo(nb::ndarray<nb::c_contig, nb::device::cpu> destinatio
   // Another thread may release this view meanwhile.
   const std::shared_ptr<const void> owner = owner_;
   const std::vector<ConstBuffer> runs = runs_;
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   for (const ConstBuffer run : runs) {
     std::memcpy(to, run.data(), run.size());
     to += run.size();

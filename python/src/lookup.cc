@@ -47,7 +47,7 @@ std::vector<LookupAnswer> LookUp(EmbeddingCacheController& controller, const Emb
                                  std::span<const LookupItem> items, TimePoint deadline,
                                  TimePoint wait_deadline, Lead lead) {
   if (items.empty()) return {};
-  const nb::gil_scoped_release no_gil;
+  const NoGil no_gil;
   const auto answers = std::make_shared<Answers>(items.size(), lead);
   controller.Lookup(spec, items, deadline, wait_deadline, answers->Callback(answers));
   return answers->Wait();
@@ -101,7 +101,7 @@ std::unique_ptr<EmbeddingView> Cache::Compute(Claim claim, const nb::callable& c
   embercache::Pin pin;
   EmbeddingInfo info{.key = claim.key(), .spec = spec, .tokens = rows.tokens, .metadata = metadata};
   {
-    const nb::gil_scoped_release no_gil;
+    const NoGil no_gil;
     status = claim.Reserve(rows.rows.size(), metadata.size());
     if (status.ok()) {
       ConstBuffer from = rows.rows;
@@ -144,7 +144,7 @@ std::unique_ptr<EmbeddingView> Cache::GetOrCompute(nb::object key, nb::callable 
     if (answer.claim) {
       auto view = Compute(std::move(answer.claim), compute, spec, metadata);
       if (publish && view->cached()) {
-        const nb::gil_scoped_release no_gil;
+        const NoGil no_gil;
         (void)controller.InsertBatch(std::span(&item.key, 1));
       }
       return view;

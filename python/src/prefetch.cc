@@ -57,7 +57,7 @@ bool Cache::PrefetchEnded(const std::string& req_id, double wait_s) {
   EmbeddingCacheController& controller = Use();
   const TimePoint deadline = DeadlineIn(wait_s);
   // As in PrefetchState.
-  std::optional<nb::gil_scoped_release> no_gil;
+  std::optional<NoGil> no_gil;
   if (wait_s > 0 || settings_.tp_group) no_gil.emplace();
   for (const std::string& name : requests_.Running(req_id)) {
     if (wait_s > 0) (void)controller.WaitPrefetch(name, deadline);
@@ -77,7 +77,7 @@ void Cache::Used(nb::sequence keys) {
 std::string Cache::PrefetchState(const std::string& req_id, double wait_s) {
   EmbeddingCacheController& controller = Use();
   // One rank alone waits for nobody, and letting the GIL go would be all of what this costs.
-  std::optional<nb::gil_scoped_release> no_gil;
+  std::optional<NoGil> no_gil;
   if (wait_s > 0 || settings_.tp_group) no_gil.emplace();
   if (wait_s > 0) (void)controller.WaitPrefetch(req_id, DeadlineIn(wait_s));
   const embercache::PrefetchState state = controller.CheckPrefetchProgress(req_id);

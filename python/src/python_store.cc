@@ -29,8 +29,8 @@ Result<std::vector<bool>> PythonStore::Call(
     MutexLock lock(mutex_);
     if (closed_) return Status::Cancelled("the store is closed");
   }
-  if (!InterpreterIsUp()) return Status::Cancelled("the interpreter goes down");
-  const nb::gil_scoped_acquire gil;
+  const Gil gil;
+  if (!gil) return Status::Cancelled("the interpreter goes down");
   try {
     nb::list texts, pointers, sizes;
     for (const std::string_view hash : hashes) texts.append(nb::str(hash.data(), hash.size()));
@@ -126,8 +126,8 @@ std::vector<RemoveResult> PythonStore::BatchRemove(std::span<const RemoveItem> i
 }
 
 Status PythonStore::RegisterBuffer(const BufferRegion& region) {
-  if (!InterpreterIsUp()) return Status::Ok();
-  const nb::gil_scoped_acquire gil;
+  const Gil gil;
+  if (!gil) return Status::Ok();
   try {
     nb::module_::import_("embercache._raw")
         .attr("register_buffer")(nb::handle(static_cast<const PyObject*>(store_.get())),

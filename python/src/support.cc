@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace embercache::python {
 namespace {
@@ -17,12 +20,29 @@ constexpr double kForeverSeconds = 1e9;
 
 std::atomic<uint64_t> fork_generation{0};
 std::atomic<bool> interpreter_is_up{true};
+std::atomic<std::thread::id> ends_interpreter;
+// Threads that found the interpreter up and are about to have the GIL.
+std::atomic<int> entering{0};
 
 uint64_t ForkGeneration() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    fork_generation.fetch_add(1);
+    entering = 0;
+  });
   (void)registered;
   return fork_generation.load();
+}
+
+// True: the GIL may be asked for, and EndEntering has to be called once it is there.
+bool BeginEntering() {
+  entering.fetch_add(1);
+  if (interpreter_is_up.load()) return true;
+  entering.fetch_sub(1);
+  return false;
+}
+
+void EndEntering() {
+  entering.fetch_sub(1);
 }
 
 const char* ErrorClass(StatusCode code) {
@@ -118,19 +138,35 @@ void ForkGuard::Check(const char* what) const {
              false);
 }
 
-bool InterpreterIsUp() {
-  return interpreter_is_up.load();
+void SetInterpreterDown() {
+  ends_interpreter = std::this_thread::get_id();
+  interpreter_is_up = false;
+  const TimePoint deadline = DeadlineIn(1);
+  while (entering.load() > 0 && SteadyClock().Now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
-void SetInterpreterDown() {
-  interpreter_is_up = false;
+NoGil::~NoGil() {
+  const bool counted = BeginEntering();
+  while (!counted && ends_interpreter.load() != std::this_thread::get_id()) pause();
+  PyEval_RestoreThread(state_);
+  if (counted) EndEntering();
+}
+
+Gil::Gil() : held_(BeginEntering()) {
+  if (!held_) return;
+  state_ = PyGILState_Ensure();
+  EndEntering();
+}
+
+Gil::~Gil() {
+  if (held_) PyGILState_Release(state_);
 }
 
 std::shared_ptr<const void> HoldPython(nb::object object) {
   return {object.release().ptr(), [](PyObject* held) {
-            if (!InterpreterIsUp()) return;
-            const nb::gil_scoped_acquire gil;
-            Py_XDECREF(held);
+            if (const Gil gil; gil) Py_XDECREF(held);
           }};
 }
 

@@ -54,9 +54,37 @@ class ForkGuard {
   const uint64_t generation_;
 };
 
-// False once the interpreter goes down: then no thread may ask for the GIL any more.
-bool InterpreterIsUp();
+// The interpreter goes down, called by the thread that ends it, without the GIL. From now on no
+// other thread of ours asks for the GIL; returns when those that had asked have it, within a
+// second.
 void SetInterpreterDown();
+
+// Gives the GIL up while it lives. A thread that wants it back once the interpreter is down sleeps
+// for ever instead: Python would end it by unwinding, which no destructor survives.
+class NoGil {
+ public:
+  NoGil() : state_(PyEval_SaveThread()) {}
+  ~NoGil();
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+// The GIL for a thread of the core; false once the interpreter is down.
+class Gil {
+ public:
+  Gil();
+  ~Gil();
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+  explicit operator bool() const { return held_; }
+
+ private:
+  const bool held_;
+  PyGILState_STATE state_{};
+};
 
 // `object` for C++ threads: let go under the GIL, or, once the interpreter is down, never.
 std::shared_ptr<const void> HoldPython(nb::object object);

@@ -180,6 +180,22 @@ def test_the_interpreter_ends_cleanly_with_work_in_flight():
     assert "put" in done.stdout  # what was on its way is finished
 
 
+def test_the_interpreter_ends_cleanly_while_threads_are_in_calls():
+    """Python would end such a thread as it comes back for the GIL, by unwinding our frames."""
+    code = f"""
+import threading, time, embercache
+embercache.set_log_level("error")
+cache = embercache.open(namespace="n", hidden={HIDDEN}, max_pool_bytes={POOL_BYTES})
+media = bytes(16 << 20)
+def work():
+    while True: cache.media_key(media)
+for _ in range(4): threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_nothing_outlives_the_interpreter(tmp_path):
     code = f"""
 import sys, embercache, embercache.sglang, numpy as np
