@@ -17,9 +17,9 @@ TESTS ?=
 PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
-CHECKED_TESTS := tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
+CHECKED := src/all tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
 # What has threads of its own.
-THREADED_TESTS := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory store store_redis) \
+THREADED := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory store store_redis) \
   tests/conformance/all tests/simulation/all tests/stress/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
@@ -57,7 +57,7 @@ test-mooncake: release models-and-media ## tests that wait for Mooncake's own ti
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check
-check: check-format check-tree check-thread-safety check-asan check-tsan check-fuzz check-soak ## all of the checks below
+check: check-format check-tree check-asan check-fuzz check-tsan check-soak ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files
@@ -68,33 +68,28 @@ check-tree: bootstrap ## layers of src/, headers, no skipped tests, no machine's
 	scripts/check-tree
 
 .PHONY: check-asan
-check-asan: bootstrap ## unit and conformance tests under AddressSanitizer and UBSan
+check-asan: bootstrap ## clang's thread-safety analysis, then the tests under AddressSanitizer and UBSan
 	cmake --preset asan
-	cmake --build --preset asan --target $(CHECKED_TESTS)
+	cmake --build --preset asan --target $(CHECKED)
 	$(CTEST) --test-dir build/asan --label-regex '^(unit|conformance|stress)$$'
 
 # ThreadSanitizer cannot map its shadow where the kernel randomises addresses widely: setarch -R.
 .PHONY: check-tsan
 check-tsan: bootstrap ## tests of what has threads under ThreadSanitizer
 	cmake --preset tsan
-	cmake --build --preset tsan --target $(THREADED_TESTS)
+	cmake --build --preset tsan --target $(THREADED)
 	fixed=$$(setarch -R true 2>/dev/null && echo setarch -R || true) # some containers forbid it
 	$$fixed $(CTEST) --test-dir build/tsan --label-regex '^(unit|conformance|stress)$$'
 
-.PHONY: check-thread-safety
-check-thread-safety: bootstrap ## build with clang, its warnings and its thread-safety analysis
-	cmake --preset thread-safety -D EMBERCACHE_BUILD_TESTS=OFF
-	cmake --build --preset thread-safety
-
 .PHONY: check-fuzz
 check-fuzz: bootstrap ## each fuzzer for FUZZ_SECONDS (10), from the corpora in tests/fuzz
-	cmake --preset fuzz
-	cmake --build --preset fuzz --target tests/fuzz/all
-	for fuzzer in build/fuzz/fuzz/fuzz_*; do
-	  found=build/fuzz/found/$${fuzzer##*/fuzz_}
+	cmake --preset asan
+	cmake --build --preset asan --target tests/fuzz/all
+	for fuzzer in build/asan/fuzz/fuzz_*; do
+	  found=build/asan/found/$${fuzzer##*/fuzz_}
 	  mkdir -p $$found
 	  $$fuzzer -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1 \
-	    -artifact_prefix=build/fuzz/found/ $$found tests/fuzz/corpus/$${fuzzer##*/fuzz_} \
+	    -artifact_prefix=build/asan/found/ $$found tests/fuzz/corpus/$${fuzzer##*/fuzz_} \
 	    >$$found.log 2>&1 || { cat $$found.log; exit 1; }
 	  echo "$$fuzzer: $$(sed -n 's/^stat::number_of_executed_units: *//p' $$found.log) inputs"
 	done

@@ -39,7 +39,17 @@ endfunction()
 function(embercache_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_link_libraries(${name} PUBLIC embercache_options ${ARG_DEPS})
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:embercache_options> ${ARG_DEPS})
+endfunction()
+
+# For what simulations and random tests spend their time in: instrumented and not optimised at all,
+# they take minutes.
+function(embercache_optimised)
+  if(EMBERCACHE_SANITIZE)
+    foreach(target ${ARGN})
+      target_compile_options(${target} PRIVATE -O1)
+    endforeach()
+  endif()
 endfunction()
 
 # For a target with a precompiled header: g++ has to leave it in what it shows ccache, and warns

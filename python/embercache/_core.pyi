@@ -101,6 +101,9 @@ class Embedding:
         The runs as objects for ``from_dlpack``, BF16 as such. They share the cache's memory: read them only.
         """
 
+    def dlpack_capsules(self) -> list[object]:
+        """The same as DLPack's capsules, each to be taken once."""
+
     def __dlpack__(self, **kwargs: object) -> object:
         """
         The whole embedding by DLPack, without a copy. BufferError where it is not contiguous.
@@ -284,11 +287,24 @@ class Cache:
         Of each item: ``pending``, ``local``, ``global``, ``joined``, ``missing``, ``no_room`` or ``failed``.
         """
 
-    def prefetch_ready(self, req_id: str) -> list[bool]:
-        """Of each item: whether it is ready, and held for the request."""
-
     def release_request(self, req_id: str) -> bool:
         """Gives the request's pins back. False for one that is not known."""
+
+    def prefetch_until_used(self, req_id: str, keys: Sequence[Key | str], expected_tokens: Sequence[int], modality: str = 'image') -> None:
+        """
+        As prefetch, for a request that is never released: its pins go once each embedding was used, after
+        prefetch_ended, or by age. A request may do so several times.
+        """
+
+    def prefetch_ended(self, req_id: str, wait_s: float = 0.0) -> bool:
+        """
+        Whether all that prefetch_until_used began for the request has ended; waits for it up to ``wait_s``.
+        """
+
+    def used(self, keys: Sequence[Key | str]) -> None:
+        """
+        Somebody has read these: of each the oldest request of prefetch_until_used needs it no more.
+        """
 
     def store_to_pool(self, keys: Sequence[Key | str], arrays: Sequence[object], modality: str = 'image', metadata: str = '') -> Copies:
         """
@@ -314,7 +330,10 @@ class Cache:
         """
 
     def stats(self) -> dict[str, object]:
-        """Pools (pages, entries), lanes to the store, and the store's state."""
+        """
+        Pools (pages, entries, bytes), lanes to the store, the store's state, and the requests of prefetch_until_used
+        that run or hold something.
+        """
 
     def regions(self) -> list[tuple[int, int]]:
         """Address and bytes of each pool's memory."""

@@ -171,10 +171,22 @@ void BindCache(nb::module_& module) {
       .def("prefetch_outcomes", &Cache::PrefetchOutcomes, nb::arg("req_id"),
            "Of each item: ``pending``, ``local``, ``global``, ``joined``, ``missing``, ``no_room`` "
            "or ``failed``.")
-      .def("prefetch_ready", &Cache::PrefetchReady, nb::arg("req_id"),
-           "Of each item: whether it is ready, and held for the request.")
       .def("release_request", &Cache::ReleaseRequest, nb::arg("req_id"),
            "Gives the request's pins back. False for one that is not known.")
+      .def("prefetch_until_used", &Cache::PrefetchUntilUsed, nb::arg("req_id"), nb::arg("keys"),
+           nb::arg("expected_tokens"), nb::arg("modality") = "image",
+           nb::sig("def prefetch_until_used(self, req_id: str, keys: "
+                   "collections.abc.Sequence[Key | str], expected_tokens: "
+                   "collections.abc.Sequence[int], modality: str = 'image') -> None"),
+           "As prefetch, for a request that is never released: its pins go once each embedding was "
+           "used, after\nprefetch_ended, or by age. A request may do so several times.")
+      .def("prefetch_ended", &Cache::PrefetchEnded, nb::arg("req_id"), nb::arg("wait_s") = 0.0,
+           "Whether all that prefetch_until_used began for the request has ended; waits for it up "
+           "to ``wait_s``.")
+      .def("used", &Cache::Used, nb::arg("keys"),
+           nb::sig("def used(self, keys: collections.abc.Sequence[Key | str]) -> None"),
+           "Somebody has read these: of each the oldest request of prefetch_until_used needs it no "
+           "more.")
       .def(
           "store_to_pool",
           [](Cache& cache, nb::sequence keys, const std::vector<InputArray>& arrays,
@@ -232,7 +244,9 @@ void BindCache(nb::module_& module) {
           "load, to an address in host memory with room for ``[rows, hidden]`` that the caller has "
           "checked as for store_rows.")
       .def("stats", &Cache::Stats, nb::sig("def stats(self) -> dict[str, object]"),
-           "Pools (pages, entries), lanes to the store, and the store's state.")
+           "Pools (pages, entries, bytes), lanes to the store, the store's state, and the requests "
+           "of "
+           "prefetch_until_used\nthat run or hold something.")
       .def("regions", &Cache::Regions, nb::sig("def regions(self) -> list[tuple[int, int]]"),
            "Address and bytes of each pool's memory.")
       .def_prop_ro("closed", &Cache::closed, "Whether it was closed.")

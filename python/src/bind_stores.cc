@@ -8,6 +8,7 @@
 #include "python/src/cache.h"
 #include "src/cache/byte_store.h"
 #include "src/store/raw_format.h"
+#include "src/store/state_name.h"
 
 // Stores as Python opens them, and as callers that know only bytes use them.
 
@@ -35,18 +36,6 @@ std::shared_ptr<NativeStore> OpenStore(const std::string& backend, const std::st
     store = Factory().CreateBackend(backend, store_config);
   }
   return std::make_shared<NativeStore>(backend, ValueOrRaise(std::move(store)));
-}
-
-const char* StateName(StoreState state) {
-  switch (state) {
-    case StoreState::kUp:
-      return "up";
-    case StoreState::kStarting:
-      return "starting";
-    case StoreState::kDown:
-      break;
-  }
-  return "down";
 }
 
 // A ByteStore with a time limit for each call.

@@ -51,6 +51,7 @@ struct Presence {
 Cache::Cache(const CacheSettings& settings, nb::object store)
     : settings_(settings),
       memo_(settings.namespace_digest),
+      requests_(DurationOf(settings.request_ttl_s)),
       copies_(std::make_shared<CopyThreads>()) {
   dtype_ = ValueOrRaise(ParseDType(settings.dtype));
   ControllerOptions options;

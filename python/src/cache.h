@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "python/src/embedding_view.h"
 #include "python/src/key_memo.h"
 #include "python/src/python_store.h"
+#include "python/src/requests.h"
 #include "python/src/support.h"
 #include "src/cache/raw_store.h"
 
@@ -80,8 +82,12 @@ class Cache {
                 const std::vector<int64_t>& expected_tokens, const std::string& modality);
   std::string PrefetchState(const std::string& req_id, double wait_s);
   std::vector<std::string> PrefetchOutcomes(const std::string& req_id);
-  std::vector<bool> PrefetchReady(const std::string& req_id);
   bool ReleaseRequest(const std::string& req_id);
+  // The same for callers that read embeddings by their names, and never release a request.
+  void PrefetchUntilUsed(const std::string& req_id, nb::sequence keys,
+                         const std::vector<int64_t>& expected_tokens, const std::string& modality);
+  bool PrefetchEnded(const std::string& req_id, double wait_s);
+  void Used(nb::sequence keys);
 
   CopyHandle StoreToPool(nb::sequence keys, const std::vector<InputArray>& arrays,
                          const std::string& modality, const std::string& metadata);
@@ -112,6 +118,8 @@ class Cache {
   EmbeddingKey ToStoreKey(nb::handle key, const EmbeddingSpec& spec, int64_t tokens);
   std::vector<EmbeddingKey> ToStoreKeys(nb::sequence keys, const EmbeddingSpec& spec,
                                         const std::vector<int64_t>* tokens);
+  void BeginPrefetch(const std::string& name, const EmbeddingSpec& spec,
+                     std::span<const EmbeddingKey> keys, std::span<const int64_t> expected_tokens);
   CopyHandle Store(const EmbeddingSpec& spec, std::vector<PoolItem> items);
   std::unique_ptr<EmbeddingView> Compute(Claim claim, const nb::callable& compute,
                                          const EmbeddingSpec& spec, const std::string& metadata);
@@ -120,6 +128,7 @@ class Cache {
   CacheSettings settings_;
   DType dtype_ = DType::kF32;
   KeyMemo memo_;
+  Requests requests_;
   std::shared_ptr<RawStore> raw_;  // null where the store knows envelopes
   std::shared_ptr<CopyThreads> copies_;
   std::shared_ptr<EmbeddingCacheController> controller_;

@@ -103,12 +103,13 @@ nb::object EmbeddingView::RunArray(size_t run) const {
       nb::rv_policy::reference);
 }
 
-nb::ndarray<nb::array_api> EmbeddingView::DlpackRun(size_t run) const {
+template <typename Array>
+nb::object EmbeddingView::DlpackRun(size_t run) const {
   const size_t shape[2] = {RowsOf(run), info_.spec.hidden};
   // Not marked read-only, since most frameworks take only writable memory by DLPack.
-  return nb::ndarray<nb::array_api>(const_cast<std::byte*>(runs_[run].data()), 2, shape,
-                                    Keep(owner_), nullptr, DlpackDType(info_.spec.dtype),
-                                    nb::device::cpu::value);
+  return nb::cast(Array(const_cast<std::byte*>(runs_[run].data()), 2, shape, Keep(owner_), nullptr,
+                        DlpackDType(info_.spec.dtype), nb::device::cpu::value),
+                  nb::rv_policy::reference);
 }
 
 nb::list EmbeddingView::Runs() const {
@@ -122,9 +123,17 @@ nb::list EmbeddingView::DlpackRuns() const {
   Check();
   nb::list arrays;
   for (size_t run = 0; run < runs_.size(); ++run) {
-    arrays.append(nb::cast(DlpackRun(run), nb::rv_policy::reference));
+    arrays.append(DlpackRun<nb::ndarray<nb::array_api>>(run));
   }
   return arrays;
+}
+
+nb::list EmbeddingView::DlpackCapsules() const {
+  Check();
+  nb::list capsules;
+  // For no framework nanobind makes the capsule itself.
+  for (size_t run = 0; run < runs_.size(); ++run) capsules.append(DlpackRun<nb::ndarray<>>(run));
+  return capsules;
 }
 
 nb::object EmbeddingView::NumPy(nb::object copy) const {
@@ -154,7 +163,7 @@ nb::object EmbeddingView::Dlpack(nb::kwargs arguments) const {
     PyErr_SetString(PyExc_BufferError, message.c_str());
     throw nb::python_error();
   }
-  const nb::object array = nb::cast(DlpackRun(0), nb::rv_policy::reference);
+  const nb::object array = DlpackRun<nb::ndarray<nb::array_api>>(0);
   return array.attr("__dlpack__")(**arguments);
 }
 
@@ -242,6 +251,9 @@ void BindEmbeddingView(nb::module_& module) {
       .def("dlpack_runs", &View::DlpackRuns, nb::sig("def dlpack_runs(self) -> list[object]"),
            "The runs as objects for ``from_dlpack``, BF16 as such. They share the cache's memory: "
            "read them only.")
+      .def("dlpack_capsules", &View::DlpackCapsules,
+           nb::sig("def dlpack_capsules(self) -> list[object]"),
+           "The same as DLPack's capsules, each to be taken once.")
       .def("__dlpack__", &View::Dlpack, nb::sig("def __dlpack__(self, **kwargs: object) -> object"),
            "The whole embedding by DLPack, without a copy. BufferError where it is not contiguous.")
       .def(

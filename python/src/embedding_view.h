@@ -33,6 +33,7 @@ class EmbeddingView {
   nb::object Array(nb::object dtype, nb::object copy) const;
   // One for each run, as frameworks take them by DLPack.
   nb::list DlpackRuns() const;
+  nb::list DlpackCapsules() const;
   nb::object Dlpack(nb::kwargs arguments) const;
   void CopyTo(nb::ndarray<nb::c_contig, nb::device::cpu> destination, uint64_t row_offset) const;
   void Release() { owner_.reset(); }
@@ -43,7 +44,8 @@ class EmbeddingView {
   void Check() const;
   uint64_t RowsOf(size_t run) const { return runs_[run].size() / info_.spec.row_bytes(); }
   nb::object RunArray(size_t run) const;
-  nb::ndarray<nb::array_api> DlpackRun(size_t run) const;
+  template <typename Array>
+  nb::object DlpackRun(size_t run) const;
 
   const ForkGuard fork_;
   EmbeddingInfo info_;

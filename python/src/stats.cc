@@ -6,9 +6,14 @@ namespace embercache::python {
 
 nb::dict Cache::Stats() {
   const ControllerStats stats = Use().Stats();
+  const HostCache& cache = Use().host_cache();
   nb::dict result;
   nb::list pools, lanes;
-  for (const PoolView& pool : stats.pools) {
+  for (size_t i = 0; i < stats.pools.size(); ++i) {
+    const PoolView& pool = stats.pools[i];
+    // The last one is the arena.
+    const HostCacheStats bytes =
+        i < cache.num_pools() ? cache.Stats(static_cast<uint32_t>(i)) : HostCacheStats();
     nb::dict view;
     view["name"] = pool.name;
     view["page_kind"] = pool.page_kind;
@@ -24,6 +29,9 @@ nb::dict Cache::Stats() {
         {"filling_entries", pool.filling_entries},
         {"pinned_entries", pool.pinned_entries},
         {"evicted", pool.evicted},
+        {"evicted_bytes", bytes.evicted_bytes},
+        {"eviction_rounds", bytes.eviction_rounds},
+        {"allocated_bytes", bytes.allocated_bytes},
         {"allocation_failures", pool.allocation_failures}};
     for (const auto& [name, number] : numbers) view[name] = number;
     pools.append(view);
@@ -40,6 +48,7 @@ nb::dict Cache::Stats() {
   }
   result["pools"] = pools;
   result["lanes"] = lanes;
+  result["requests"] = requests_.size();
   result["backend"] = stats.backend;
   const char* const state = stats.backend.empty()                        ? ""
                             : stats.store.state == StoreState::kUp       ? "up"

@@ -39,7 +39,7 @@ void Block::Quarantine() {
   memory_.SetState(PageState::kQuarantined);
 }
 
-std::vector<ConstBuffer> Block::ObjectBuffers(uint64_t created_ms) const {
+std::vector<ConstBuffer> Block::ObjectBuffers(uint64_t created_ms, bool with_checksum) const {
   const uint64_t padded = PaddedBytes(info_.payload_bytes());
   std::vector<MutableBuffer> buffers = memory_.PageSpans(padded);
   const MutableBuffer trailer =
@@ -51,7 +51,7 @@ std::vector<ConstBuffer> Block::ObjectBuffers(uint64_t created_ms) const {
       std::memset(buffers.back().data() + buffers.back().size() - padding, 0, padding);
       EncodeTrailer({.info = info_,
                      .payload_bytes = info_.payload_bytes(),
-                     .checksum = ChecksumOf(payload_),
+                     .checksum = with_checksum ? ChecksumOf(payload_) : PayloadChecksum{},
                      .created_ms = created_ms,
                      .shape_unknown = false},
                     trailer);

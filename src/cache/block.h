@@ -46,8 +46,9 @@ class Block {
   // REQUIRES for all below: sealed.
   const EmbeddingInfo& info() const { return info_; }
   std::span<const ConstBuffer> payload() const { return payload_; }
-  // The whole object as it is stored; builds checksum and trailer the first time. Thread-safe.
-  std::vector<ConstBuffer> ObjectBuffers(uint64_t created_ms) const;
+  // The whole object as it is stored; builds the trailer the first time, with the payload's
+  // checksum or, for a store that keeps no trailers, without. Thread-safe.
+  std::vector<ConstBuffer> ObjectBuffers(uint64_t created_ms, bool with_checksum) const;
   uint64_t object_bytes() const {
     return ObjectBytes(info_.payload_bytes(), info_.metadata.size());
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <optional>
 
 #include "embercache/key.h"
@@ -21,12 +20,6 @@ namespace {
 
 // Shared by all puts; never written.
 constexpr std::array<std::byte, kBlockBytes> kZeros{};
-
-uint64_t WallMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
 
 }  // namespace
 

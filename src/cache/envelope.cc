@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -117,6 +118,12 @@ void RunningChecksum::ExtendTo(std::span<const ConstBuffer> buffers, uint64_t by
 
 PayloadChecksum RunningChecksum::Finish() const {
   return hash_->Finish();
+}
+
+uint64_t WallMs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
 }
 
 uint64_t TrailerBlocks(uint64_t metadata_bytes) {

@@ -56,6 +56,9 @@ struct Trailer {
   bool shape_unknown = false;
 };
 
+// Now, as Trailer::created_ms has it.
+uint64_t WallMs();
+
 // Metadata beyond this is refused.
 inline constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 20;
 

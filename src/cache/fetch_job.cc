@@ -6,7 +6,7 @@
 #include <cassert>
 
 // Invariant: an item is in pending_ or its result is final. Nothing is final as a hit but what
-// Verify has checked in full.
+// Verify has checked, the payload included unless the store is a RawStore.
 
 namespace embercache {
 namespace {
@@ -215,8 +215,10 @@ bool FetchJob::Verify(Pending& item, const GetResult& result) {
   }
   Status identity = CheckIdentity(trailer, fetch.key, *spec, fetch.expected_tokens);
   if (!identity.ok()) return Bad(item, result.version, identity);
-  Status intact = CheckContent(trailer, item.content, result.bytes, &item.checksum);
-  if (!intact.ok()) return Bad(item, result.version, intact);
+  if (cache_.has_checksums_) {
+    Status intact = CheckContent(trailer, item.content, result.bytes, &item.checksum);
+    if (!intact.ok()) return Bad(item, result.version, intact);
+  }
   FetchResult& final = results_[item.index];
   final.spec = *spec;
   final.tokens = trailer.payload_bytes / spec->row_bytes();

@@ -7,6 +7,7 @@
 
 #include "src/cache/fetch_job.h"
 #include "src/cache/finite.h"
+#include "src/cache/raw_store.h"
 
 // Invariants: a job owns the blocks or pins that its store call touches, until the call has
 // returned; what `done` is given was written before `done`, or is not given (after a deadline the
@@ -17,17 +18,12 @@ namespace {
 
 constexpr Duration kRemoveTimeout = std::chrono::seconds(5);
 
-uint64_t WallMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
-
 }  // namespace
 
 GlobalCache::GlobalCache(std::shared_ptr<EmbeddingStore> store, GlobalCacheOptions options,
                          const Clock* clock, std::shared_ptr<Metrics> metrics)
     : store_(std::move(store)),
+      has_checksums_(dynamic_cast<const RawStore*>(store_.get()) == nullptr),
       options_(std::move(options)),
       clock_(clock),
       metrics_(std::move(metrics)),
@@ -276,7 +272,7 @@ Status GlobalCache::RunPublish(PublishJob& job, const CallContext& context) {
   const uint64_t now_ms = WallMs();
   for (const Pin* pin : pins) {
     keys.push_back(pin->info().key.Text());
-    buffers.push_back(pin->block_->ObjectBuffers(now_ms));
+    buffers.push_back(pin->block_->ObjectBuffers(now_ms, has_checksums_));
     const bool bad = bad_keys_.Contains(pin->info().key);
     items.push_back({.key = keys.back(),
                      .buffers = buffers.back(),

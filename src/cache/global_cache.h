@@ -146,6 +146,9 @@ class GlobalCache : public std::enable_shared_from_this<GlobalCache> {
   void ReturnPutPages(const std::vector<Pin>& pins);
 
   const std::shared_ptr<EmbeddingStore> store_;
+  // Objects come from the store with checksums of their payloads. Those that a RawStore has put
+  // into an envelope itself have none, and only those: nothing is between it and this.
+  const bool has_checksums_;
   const GlobalCacheOptions options_;
   const Clock* const clock_;
   const std::shared_ptr<Metrics> metrics_;

@@ -237,6 +237,7 @@ bool HostCache::EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, D
   const TimePoint now = options_.clock->Now();
   for (uint32_t i = 0; i < options_.max_eviction_batch && state.evictable->size() > 0; ++i) {
     auto* victim = static_cast<CacheEntry*>(state.evictable->Victim(now));
+    state.stats.evicted_bytes += victim->bytes;
     free_pages += victim->block->num_pages();
     free_trailers += victim->block->num_trailer_blocks();
     TakeFromEvictable(*victim);
@@ -246,30 +247,31 @@ bool HostCache::EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, D
     if (free_pages >= pages && free_trailers >= trailers) break;
   }
   state.stats.evicted += dead->size();
+  ++state.stats.eviction_rounds;
   return true;
 }
 
-bool HostCache::AllocateEvicting(PoolState& state, uint32_t pages, uint32_t trailers,
+bool HostCache::AllocateEvicting(PoolState& state, uint64_t payload_bytes, uint32_t trailers,
                                  PageList* memory) {
+  const uint32_t pages = state.pool->PagesFor(payload_bytes);
   for (;;) {
     SYNC_POINT("host: before eviction step");
     Dead dead;
-    bool evicted = false;
+    bool allocated = false;
     {
       MutexLock lock(mutex_);
-      if (state.pool->Allocate(pages, trailers, false, memory)) return true;
-      evicted = options_.enable_eviction && EvictStep(state, pages, trailers, &dead);
-      if (evicted && state.pool->Allocate(pages, trailers, false, memory)) {
-        lock.Unlock();
-        if (options_.on_evicted) options_.on_evicted(state.pool->name(), dead.size());
-        return true;
+      allocated = state.pool->Allocate(pages, trailers, false, memory);
+      if (!allocated && options_.enable_eviction && EvictStep(state, pages, trailers, &dead)) {
+        allocated = state.pool->Allocate(pages, trailers, false, memory);
       }
-      if (!evicted) {
+      if (allocated) {
+        state.stats.allocated_bytes += payload_bytes;
+      } else if (dead.empty()) {
         ++state.stats.allocation_failures;
-        return false;
       }
     }
-    if (options_.on_evicted) options_.on_evicted(state.pool->name(), dead.size());
+    if (!dead.empty() && options_.on_evicted) options_.on_evicted(state.pool->name(), dead.size());
+    if (allocated || dead.empty()) return allocated;
   }
 }
 
@@ -293,7 +295,7 @@ Status HostCache::Reserve(CacheEntry* entry, uint64_t payload_bytes, uint64_t me
   if (state != nullptr) {
     if (!MayFit(*state->pool, payload_bytes, trailers)) {
       reason = "too_large";
-    } else if (AllocateEvicting(*state, state->pool->PagesFor(payload_bytes), trailers, &memory)) {
+    } else if (AllocateEvicting(*state, payload_bytes, trailers, &memory)) {
       entry->block = std::make_shared<Block>(std::move(memory), payload_bytes);
       return Status::Ok();
     } else {

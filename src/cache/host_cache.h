@@ -37,6 +37,9 @@ struct HostCacheStats {
   uint64_t filling = 0;
   uint64_t pinned = 0;  // ready entries with at least one pin
   uint64_t evicted = 0;
+  uint64_t evicted_bytes = 0;    // their payloads
+  uint64_t eviction_rounds = 0;  // each evicted one entry to max_eviction_batch
+  uint64_t allocated_bytes = 0;  // payloads that got pages, at the length they were reserved with
   uint64_t allocation_failures = 0;
 };
 
@@ -115,8 +118,8 @@ class HostCache : public std::enable_shared_from_this<HostCache> {
   std::unique_ptr<CacheEntry> Unlink(CacheEntry& entry) REQUIRES(mutex_);
   // Takes an entry whose claim or last pin ended out of the index, or of what was removed.
   std::unique_ptr<CacheEntry> TakeOut(CacheEntry* entry) REQUIRES(mutex_);
-  bool AllocateEvicting(PoolState& state, uint32_t pages, uint32_t trailers, PageList* memory)
-      EXCLUDES(mutex_);
+  bool AllocateEvicting(PoolState& state, uint64_t payload_bytes, uint32_t trailers,
+                        PageList* memory) EXCLUDES(mutex_);
   // Evicts until the pages and trailers fit or the batch is full; false when nothing can be
   // evicted.
   bool EvictStep(PoolState& state, uint32_t pages, uint32_t trailers, Dead* dead) REQUIRES(mutex_);

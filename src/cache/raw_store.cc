@@ -33,14 +33,12 @@ Status Unknown(std::string_view key) {
       fmt::format("the hash of key {} is not known, and a store in raw format needs it", key));
 }
 
-// Padding and trailer, as if the object had been stored with them. REQUIRES: the last buffer is the
-// trailer's, and the padding lies in the one before.
-void MakeEnvelope(const EmbeddingInfo& info, std::span<const MutableBuffer> payload,
-                  std::span<const MutableBuffer> buffers) {
+// Padding and trailer, as if the object had been stored with them, but for the payload's checksum.
+// REQUIRES: the last buffer is the trailer's, and the padding lies in the one before.
+void MakeEnvelope(const EmbeddingInfo& info, std::span<const MutableBuffer> buffers) {
   Trailer trailer;
   trailer.info = info;
   trailer.payload_bytes = info.payload_bytes();
-  trailer.checksum = ChecksumOf(std::vector<ConstBuffer>(payload.begin(), payload.end()));
   const uint64_t padding = PaddedBytes(trailer.payload_bytes) - trailer.payload_bytes;
   std::memset(buffers[buffers.size() - 2].last(padding).data(), 0, padding);
   EncodeTrailer(trailer, buffers.back());
@@ -147,7 +145,7 @@ std::vector<GetResult> RawStore::BatchGetIntoMultiBuffers(std::span<const GetIte
     if (result.outcome == GetOutcome::kWrongSize) result.outcome = GetOutcome::kMiss;
     if (result.outcome != GetOutcome::kHit) continue;
     const EmbeddingInfo info{.key = names[i].key, .spec = names[i].spec, .tokens = names[i].tokens};
-    MakeEnvelope(info, payloads[i], items[i].buffers);
+    MakeEnvelope(info, items[i].buffers);
     result.bytes = ObjectBytes(info.payload_bytes(), 0);
   }
   return std::move(batch.results);

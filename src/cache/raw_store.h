@@ -13,9 +13,11 @@
 
 namespace embercache {
 
-// Stands before a store of payloads alone, which are under its GetKey(hash). For the caches above
-// it looks like any other store: on a put the envelope is taken off, on a get one is made for the
-// bytes that came, of which therefore the length alone has been checked. Thread-safe.
+// Stands before a store of payloads alone, which are under its GetKey(hash). For the cache above it
+// looks like any other store: on a put the envelope is taken off, on a get one is made for the
+// bytes that came, of which therefore the length alone has been checked. A checksum made of those
+// bytes would say nothing of them, so the trailer has none, and GlobalCache, which has to be right
+// above, asks for none. Thread-safe.
 class RawStore final : public EmbeddingStore {
  public:
   explicit RawStore(std::shared_ptr<EmbeddingStore> payloads) : payloads_(std::move(payloads)) {}

@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
@@ -21,7 +17,8 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-constexpr auto kToken = asio::as_tuple(asio::use_awaitable);
+using Error = boost::system::error_code;
+
 constexpr uint64_t kMaxBodyBytes = uint64_t{16} << 20;
 
 Status NoAnswer(const ServerAddress& server, std::string_view why) {
@@ -37,32 +34,55 @@ std::string WhyRefused(const http::response<http::string_body>& answer) {
   return fmt::format("status {}", answer.result_int());
 }
 
-// Empty when it went well; arguments of awaited calls are named, since g++ 12 mistreats temporaries
-// in such expressions.
-asio::awaitable<boost::system::error_code> Exchange(const ServerAddress& server,
-                                                    const std::string& path, TimePoint deadline,
-                                                    http::response<http::string_body>* answer) {
-  const auto executor = co_await asio::this_coro::executor;
-  beast::tcp_stream stream(executor);
-  asio::ip::tcp::resolver resolver(executor);
-  stream.expires_at(deadline);
-  const auto [unknown, addresses] =
-      co_await resolver.async_resolve(server.host, server.port, kToken);
-  if (unknown) co_return unknown;
-  const auto [refused, peer] = co_await stream.async_connect(addresses, kToken);
-  if (refused) co_return refused;
-  http::request<http::empty_body> request(http::verb::get, path, 11);
-  request.set(http::field::host, server.Authority());
-  request.set(http::field::connection, "close");
-  const auto [unsent, sent] = co_await http::async_write(stream, request, kToken);
-  if (unsent) co_return unsent;
-  beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(kMaxBodyBytes);
-  const auto [failed, got] = co_await http::async_read(stream, buffer, parser, kToken);
-  *answer = parser.release();
-  co_return failed;
-}
+// One GET on a connection of its own.
+class Exchange {
+ public:
+  Exchange(asio::io_context& io, ServerAddress server, std::string_view path, TimePoint deadline)
+      : server_(std::move(server)), resolver_(io), stream_(io) {
+    request_.target(path);
+    request_.set(http::field::host, server_.Authority());
+    request_.set(http::field::connection, "close");
+    parser_.body_limit(kMaxBodyBytes);
+    stream_.expires_at(deadline);
+  }
+
+  void Start() {
+    resolver_.async_resolve(server_.host, server_.port, [this](Error error, auto addresses) {
+      if (Goes(error)) Connect(addresses);
+    });
+  }
+  // Timed out when it has not ended.
+  Error error() const { return error_; }
+  // REQUIRES: no error.
+  http::response<http::string_body> TakeAnswer() { return parser_.release(); }
+
+ private:
+  void Connect(const asio::ip::tcp::resolver::results_type& addresses) {
+    stream_.async_connect(addresses, [this](Error error, const asio::ip::tcp::endpoint&) {
+      if (Goes(error)) Send();
+    });
+  }
+  void Send() {
+    http::async_write(stream_, request_, [this](Error error, size_t) {
+      if (Goes(error)) Receive();
+    });
+  }
+  void Receive() {
+    http::async_read(stream_, buffer_, parser_, [this](Error error, size_t) { error_ = error; });
+  }
+  bool Goes(Error error) {
+    if (error) error_ = error;
+    return !error;
+  }
+
+  const ServerAddress server_;
+  asio::ip::tcp::resolver resolver_;
+  beast::tcp_stream stream_;
+  http::request<http::empty_body> request_{http::verb::get, "/", 11};
+  beast::flat_buffer buffer_;
+  http::response_parser<http::string_body> parser_;
+  Error error_ = make_error_code(asio::error::timed_out);
+};
 
 }  // namespace
 
@@ -101,16 +121,12 @@ Result<ServerAddress> ParseServerAddress(std::string_view text) {
 
 Result<std::string> FetchText(const ServerAddress& server, std::string_view path, Duration time) {
   asio::io_context io;
-  http::response<http::string_body> answer;
-  auto error = make_error_code(boost::asio::error::timed_out);
-  const std::string target(path);
   const TimePoint deadline = SteadyClock().Now() + time;
-  asio::co_spawn(io, Exchange(server, target, deadline, &answer),
-                 [&error](const std::exception_ptr& thrown, boost::system::error_code outcome) {
-                   if (!thrown) error = outcome;
-                 });
+  Exchange exchange(io, server, path, deadline);
+  exchange.Start();
   io.run_until(deadline);  // a resolver knows no deadline
-  if (error) return NoAnswer(server, error.message());
+  if (exchange.error()) return NoAnswer(server, exchange.error().message());
+  http::response<http::string_body> answer = exchange.TakeAnswer();
   if (answer.result() != http::status::ok) return NoAnswer(server, WhyRefused(answer));
   return std::move(answer.body());
 }

@@ -20,6 +20,7 @@
 #include "src/server/routes.h"
 #include "src/server/stats_json.h"
 #include "src/server/version.h"
+#include "src/store/state_name.h"
 
 // Parts are declared in the order of their construction; each uses only those before it. Stop ends
 // them so that nobody calls what is gone: connections first, then the pipeline, then the cache.
@@ -52,16 +53,7 @@ Duration PublishConfirm(std::string_view backend) {
 }
 
 std::string_view StoreStateName(const ControllerStats& stats) {
-  if (stats.backend.empty()) return "off";
-  switch (stats.store.state) {
-    case StoreState::kUp:
-      return "up";
-    case StoreState::kStarting:
-      return "starting";
-    case StoreState::kDown:
-      break;
-  }
-  return "down";
+  return stats.backend.empty() ? "off" : StateName(stats.store.state);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 import gc
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -71,10 +72,17 @@ def rows(tag, tokens=10, hidden=HIDDEN, dtype=np.float32):
 WATCH_LEAKS = "import embercache._core\nembercache._core.set_leak_warnings(True)\n"
 
 
-def run_python(code, *arguments, timeout=120, env=None):
-    """Runs a program of its own. After WATCH_LEAKS, objects that outlive it are a failure."""
-    done = subprocess.run([sys.executable, "-B", "-c", code, *map(str, arguments)],
-                          capture_output=True, text=True, timeout=timeout,
-                          env={**os.environ, **(env or {})})
-    assert "leaked" not in done.stderr, done.stderr
-    return done
+def run_python(code, *arguments, timeout=240, env=None):
+    """Runs a program of its own. After WATCH_LEAKS, objects that outlive it are a failure. One that
+    does not end says where it stands, and so do its children."""
+    command = [sys.executable, "-B", "-X", "faulthandler", "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True, env={**os.environ, **(env or {})}) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGABRT)
+            _, errors = process.communicate()
+            pytest.fail(f"it did not end in {timeout} s:\n{errors}")
+    assert "leaked" not in errors, errors
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)

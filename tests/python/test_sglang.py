@@ -3,6 +3,7 @@ import asyncio
 import enum
 import gc
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from embercache.sglang import (
     MemoryEmbeddingStore,
     MooncakeEmbeddingStore,
 )
-from embercache.sglang.requests import Requests
 
 
 class Modality(enum.Enum):
@@ -127,9 +127,14 @@ def test_a_python_store_that_answers_wrongly_costs_only_hits(make, how):
     assert controller.get_stats()["num_cached"] == 2
 
 
-def test_hits_stay_until_the_request_has_read_them(make):
-    objects = {f"emb_{i}": rows(i, tokens=256).tobytes() for i in range(40)}
+@pytest.mark.parametrize("hits", ["local", "global"])
+def test_hits_stay_until_the_request_has_read_them(make, hits):
+    """SGLang's can be evicted by the misses of their own request, which then fails."""
+    objects = {f"emb_{i}": rows(i, tokens=256).tobytes() for i in range(2)}
     controller = make(sglang_stores.DictStore(objects))
+    if hits == "local":
+        encode(controller, ["0", "1"], [rows(i, tokens=256) for i in range(2)])
+        wait_until(lambda: controller.get_stats()["num_pinned"] == 0)
     fetch(controller, ["0", "1"], [256, 256])
     assert controller.get_stats()["num_pinned"] == 2
     for i in range(2, 40):  # more than the pool holds
@@ -139,16 +144,37 @@ def test_hits_stay_until_the_request_has_read_them(make):
     wait_until(lambda: controller.get_stats()["num_pinned"] == 0)  # publications hold some too
 
 
-def test_requests_whose_end_nobody_asks_for_are_forgotten():
-    class Core:
-        def prefetch(self, *_):
-            pass
+def test_a_request_may_fetch_several_times_and_each_reader_lets_go_of_the_oldest(make):
+    objects = {f"emb_{i}": rows(i).tobytes() for i in range(3)}
+    controller = make(sglang_stores.DictStore(objects))
+    controller.prefetch("r", ["0", "1"], [10, 10], Modality.IMAGE)
+    controller.prefetch("r", ["2", "x"], [10, 10], Modality.IMAGE)
+    assert controller.wait_prefetch("r", PATIENT_S)
+    fetch(controller, ["0"], [10], "other")
+    assert controller._core.stats()["requests"] == 3
+    assemble(controller, ["2"])
+    assert controller._core.stats()["requests"] == 2
+    assemble(controller, ["0", "1"])
+    assert controller._core.stats()["requests"] == 1
+    assert controller.get_stats()["num_pinned"] == 1
+    assemble(controller, ["0"])
+    assert controller._core.stats()["requests"] == 0
 
-    requests = Requests(Core(), ttl_s=0)
-    requests.start("1", ["a"], [10], "image")
-    [name] = requests.running("1")
-    assert name != "1"
-    assert settles(lambda: requests.start("2", ["b"], [10], "image") or requests.running("1") == ["1"])
+
+def test_requests_that_are_never_read_are_forgotten(open_cache):
+    cache = open_cache(request_ttl_s=0.01)
+    cache.store_to_pool(["a"], [rows(1)]).wait()
+
+    def begin(number, end):
+        cache.prefetch_until_used(str(number), ["a"], [10])
+        if end:
+            assert cache.prefetch_ended(str(number), PATIENT_S)
+        return cache.stats()["requests"]
+
+    for end in (False, True):
+        begin(1, end)
+        time.sleep(0.05)
+        assert begin(2, end) <= 1
 
 
 def test_a_lost_handle_leaves_nothing_filling(make):
@@ -250,6 +276,21 @@ def test_get_stats_has_sglangs_names(make):
         "num_pinned", "allocated_mb", "free_mb", "total_mb", "vision_free_pages", "audio_free_pages"}
 
 
+def test_get_stats_counts_bytes_of_copies_and_prefetches_and_of_what_was_evicted(make):
+    controller = make(sglang_stores.DictStore({"emb_p": rows(0, tokens=300).tobytes()}))
+    row, pages = 4 * HIDDEN, controller.get_stats()["vision_free_pages"]  # of 256 rows each
+    encode(controller, ["1"], [rows(1)])
+    fetch(controller, ["p"], [300])
+    assemble(controller, ["p"])
+    stats = controller.get_stats()
+    assert (stats["total_allocated"], stats["total_evicted"]) == (310 * row, 0)
+    wait_until(lambda: controller.get_stats()["num_pinned"] == 0)
+    encode(controller, ["all"], [rows(2, tokens=256 * pages)])
+    stats = controller.get_stats()
+    assert stats["total_allocated"] == (310 + 256 * pages) * row
+    assert (stats["total_evicted"], stats["eviction_count"]) == (310 * row, 1)
+
+
 def test_ranks_other_than_the_first_have_no_memory_and_no_store():
     class Group:
         pass
@@ -333,6 +374,19 @@ def test_a_damaged_object_is_a_miss_and_is_replaced(tmp_path):
     assert store.batch_put_from_multi_buffers(["1"], *buffers(one)) == [True]
     assert store.batch_get_into_multi_buffers(["1"], *buffers(target)) == [True]
     np.testing.assert_array_equal(target, one)
+
+
+def test_an_object_of_zeros_is_computed_again(make, tmp_path):
+    """SGLang's serves one, if it has the length that is asked for."""
+    a, b = (make(FileEmbeddingStore(dir=str(tmp_path), namespace="m")) for _ in range(2))
+    encode(a, ["1"], [rows(1)])
+    wait_until(lambda: list(tmp_path.rglob("*.emb")))
+    [path] = tmp_path.rglob("*.emb")
+    path.write_bytes(bytes(path.stat().st_size))
+    fetch(b, ["1"], [10])
+    assert not b.has_local_embedding("1")
+    encode(b, ["1"], [rows(1)])
+    np.testing.assert_array_equal(assemble(b, ["1"])[0], rows(1))
 
 
 def test_our_controller_reads_what_another_controller_put_through_our_store(make, tmp_path):

@@ -90,5 +90,4 @@ def views_of(embedding: Any) -> list[Any]:
     if module is None:
         return embedding.runs()
     # As capsules, which torch takes without asking for devices and versions first.
-    convert = module.utils.dlpack.from_dlpack
-    return [convert(run.__dlpack__()) for run in embedding.dlpack_runs()]
+    return list(map(module.utils.dlpack.from_dlpack, embedding.dlpack_capsules()))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import inspect
 import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +16,6 @@ from .. import _core
 from ..errors import InvalidError
 from . import _tensors
 from .namespace import local_namespace
-from .requests import Requests
 from .store import NativeEmbeddingStore
 from .views import EmbeddingCacheEntry, EmbeddingPool, EntryState
 
@@ -30,6 +27,9 @@ _MIB = 1024**2
 _COPY_TIMEOUT_S = 60.0
 # Pins of a request that nobody used are given back after so long.
 _REQUEST_TTL_S = 600.0
+_MODALITIES = {
+    form(name): name for name in ("image", "video", "audio") for form in (str.lower, str.upper)
+}
 
 
 @dataclasses.dataclass
@@ -109,11 +109,10 @@ def _gloo_group(group: Any) -> Any:
     return distributed.new_group(ranks, backend="gloo")
 
 
-@functools.lru_cache(maxsize=64)
 def _modality_name(modality: Any) -> str | None:
     """"image" of Modality.IMAGE, "IMAGE" or "image"; None for what is no modality."""
-    name = str(getattr(modality, "name", modality)).lower()
-    return name if name in ("image", "video", "audio") else None
+    # An enum's `name` is a property in Python, and slower.
+    return _MODALITIES.get(getattr(modality, "_name_", modality))
 
 
 class EmbeddingCacheController:
@@ -161,10 +160,8 @@ class EmbeddingCacheController:
                 raise ValueError("tp_group must be provided when tp_size > 1")
             self.prefetch_tp_group = _gloo_group(self.tp_group)
         self._core = self._open_core(settings["namespace"])
-        self._requests = Requests(self._core, _REQUEST_TTL_S)
         self._lock = threading.Lock()
         self._views: dict[str, list[Any]] = {}
-        self._total_allocated = 0
         self._copy_streams: dict[str, Any] = {}
         self._pinned_regions = False
 
@@ -249,25 +246,18 @@ class EmbeddingCacheController:
             return
         hashes = list(mm_hashes)
         tokens = [int(count) for count in expected_tokens]
-        self._requests.start(req_id, hashes, tokens, name)
+        self._core.prefetch_until_used(req_id, hashes, tokens, name)
         logger.info("Req %s: Starting global fetch for %d embeddings.", req_id, len(hashes))
 
     def check_prefetch_progress(self, req_id: str) -> bool:
         """True when the request's fetches have ended, or there were none; which items arrived
         ``has_local_embedding`` tells. With ``all_rank_get`` a collective call, the same on all
         ranks. Never pending beyond the look-up deadline."""
-        for request in self._requests.running(req_id):
-            if self._core.prefetch_state(request) == "pending":
-                return False
-        self._requests.finish(req_id)
-        return True
+        return self._core.prefetch_ended(req_id)
 
     def wait_prefetch(self, req_id: str, timeout_s: float = 60.0) -> bool:
         """Waits for the end instead of polling; what ``check_prefetch_progress`` says then."""
-        until = time.monotonic() + timeout_s
-        for request in self._requests.running(req_id):
-            self._core.prefetch_state(request, max(0.0, until - time.monotonic()))
-        return self.check_prefetch_progress(req_id)
+        return self._core.prefetch_ended(req_id, timeout_s)
 
     def has_local_embedding(self, mm_hash: str) -> bool:
         """Whether it is in host memory, ready."""
@@ -336,9 +326,6 @@ class EmbeddingCacheController:
             outcome = handle.wait()
             if outcome in ("copied", "present"):
                 entry.state = EntryState.READY
-            if outcome == "copied":
-                with self._lock:
-                    self._total_allocated += entry.num_tokens * entry.dim * self.element_size
             elif outcome == "failed":
                 logger.warning("[Rank %s] %s was not stored", self.tp_rank, handle.entry_hash)
 
@@ -387,7 +374,7 @@ class EmbeddingCacheController:
                     del self._views[mm_hash]
         for _, embedding in released:
             embedding.release()
-        self._requests.used([mm_hash for mm_hash, _ in released])
+        self._core.used([mm_hash for mm_hash, _ in released])
 
     def load_to_device_async(
         self, mm_hash: str, dst_tensor: Any, dst_token_offset: int
@@ -453,7 +440,7 @@ class EmbeddingCacheController:
         for handle in handles:
             if handle.wait() != "copied":
                 failed.append(handle.entry_hash)
-        self._requests.used([handle.entry_hash for handle in handles])
+        self._core.used([handle.entry_hash for handle in handles])
         if failed:
             raise RuntimeError(f"embeddings were not copied: {', '.join(failed)}")
 
@@ -496,8 +483,9 @@ class EmbeddingCacheController:
         return None
 
     def get_stats(self) -> dict[str, float]:
-        """SGLang's figures. ``total_allocated`` is in bytes copied into the pool by
-        ``store_to_pool_async``; ``total_evicted`` and ``eviction_count`` are in entries."""
+        """SGLang's figures. ``total_allocated`` and ``total_evicted`` are in bytes of rows: what got
+        room in the pool, for copies and for prefetches, and what was evicted. ``eviction_count`` is
+        how often room had to be made."""
         pools = [pool for pool in self._core.stats()["pools"] if pool["name"] != "uncached"]
 
         def total(name: str) -> int:
@@ -509,9 +497,9 @@ class EmbeddingCacheController:
         used = sum((pool["pages"] - pool["free"]) * pool["page_bytes"] for pool in pools)
         free = sum(pool["free"] * pool["page_bytes"] for pool in pools)
         return {
-            "total_allocated": self._total_allocated,
-            "total_evicted": total("evicted"),
-            "eviction_count": total("evicted"),
+            "total_allocated": total("allocated_bytes"),
+            "total_evicted": total("evicted_bytes"),
+            "eviction_count": total("eviction_rounds"),
             "allocation_failures": total("allocation_failures"),
             "num_cached": total("entries") + total("filling_entries"),
             "num_pinned": total("pinned_entries"),

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <list>
 #include <map>
@@ -24,6 +25,9 @@
 
 namespace embercache {
 namespace {
+
+// What a get copies before it says so: it is still in a core's cache then, its source too.
+constexpr size_t kPieceBytes = size_t{128} << 10;
 
 struct Object {
   std::unique_ptr<std::byte[]> data;
@@ -44,7 +48,9 @@ class MemoryStore final : public EmbeddingStore {
   }
   std::vector<GetResult> BatchGetIntoMultiBuffers(std::span<const GetItem> items,
                                                   const CallContext& context) override {
-    return ForEach<GetResult>(items, context, [this](const GetItem& item) { return Get(item); });
+    return ForEach<GetResult>(items, context, [&](const GetItem& item) {
+      return Get(item, static_cast<size_t>(&item - items.data()), context);
+    });
   }
   std::vector<PutResult> BatchPutFromMultiBuffers(std::span<const PutItem> items,
                                                   const CallContext& context) override {
@@ -75,7 +81,7 @@ class MemoryStore final : public EmbeddingStore {
   }
 
   StatResult Stat(std::string_view key);
-  GetResult Get(const GetItem& item);
+  GetResult Get(const GetItem& item, size_t index, const CallContext& context);
   PutResult Put(const PutItem& item);
   RemoveResult Remove(const RemoveItem& item);
 
@@ -118,7 +124,7 @@ StatResult MemoryStore::Stat(std::string_view key) {
   return result;
 }
 
-GetResult MemoryStore::Get(const GetItem& item) {
+GetResult MemoryStore::Get(const GetItem& item, size_t index, const CallContext& context) {
   GetResult result;
   const ObjectRef object = Find(item.key);
   if (object == nullptr) {
@@ -131,10 +137,15 @@ GetResult MemoryStore::Get(const GetItem& item) {
     result.outcome = GetOutcome::kWrongSize;
     return result;
   }
-  const std::byte* source = object->data.get();
-  for (const MutableBuffer& buffer : item.buffers) {
-    if (!buffer.empty()) std::memcpy(buffer.data(), source, buffer.size());
-    source += buffer.size();
+  uint64_t copied = 0;
+  for (MutableBuffer buffer : item.buffers) {
+    while (!buffer.empty()) {
+      const size_t bytes = std::min(buffer.size(), kPieceBytes);
+      std::memcpy(buffer.data(), object->data.get() + copied, bytes);
+      buffer = buffer.subspan(bytes);
+      copied += bytes;
+      TellReceived(context, index, copied);
+    }
   }
   result.outcome = GetOutcome::kHit;
   return result;

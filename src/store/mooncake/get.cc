@@ -1,20 +1,12 @@
-#include <fmt/format.h>
-
 #include <cstring>
 #include <utility>
 
-#include "src/base/log.h"
 #include "src/store/mooncake/chunk.h"
 #include "src/store/mooncake/codes.h"
 #include "src/store/mooncake/session.h"
 
 namespace embercache::mooncake {
 namespace {
-
-LogLimiter& FaultLog() {
-  static LogLimiter limiter;
-  return limiter;
-}
 
 // The gets of one chunk.
 class ChunkGet {
@@ -100,17 +92,8 @@ class ChunkGet {
   }
 
   void Fail(const Transfer& transfer, int64_t code) {
-    Status& status = results_[transfer.index].status;
-    const std::string text = "get answers " + DescribeCode(code);
-    if (code != kInvalidParameters) {
-      status = Status::Unavailable(text);
-      fatal_code_ = code;
-      return;
-    }
-    status = Status::Internal(fmt::format("{} for {} bytes", text, transfer.bytes));
-    if (const uint64_t count = FaultLog().Admit(session_.clock.Now()); count > 0) {
-      LOG_ERROR("mooncake: {} ({} times)", status.message(), count);
-    }
+    results_[transfer.index].status =
+        FailedTransfer(session_, "get", code, transfer.bytes, &fatal_code_);
   }
 
   void FailAll(const std::vector<const Transfer*>& transfers, const Status& status) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "src/base/log.h"
 #include "src/store/mooncake/codes.h"
 #include "src/store/mooncake/session.h"
 
@@ -115,6 +116,20 @@ void RemoveObjects(const Session& session, std::span<const RemoveItem> items,
   if (keys.empty()) return;
   const auto removed = RemoveKeys(session, **current, keys);
   for (size_t i = 0; i < indices.size(); ++i) results[indices[i]] = removed[i];
+}
+
+Status FailedTransfer(const Session& session, std::string_view operation, int64_t code,
+                      uint64_t bytes, int64_t* fatal_code) {
+  const std::string text = fmt::format("{} answers {}", operation, DescribeCode(code));
+  if (code != kInvalidParameters) {
+    *fatal_code = code;
+    return Status::Unavailable(text);
+  }
+  static LogLimiter limiter;
+  if (const uint64_t count = limiter.Admit(session.clock.Now()); count > 0) {
+    LOG_ERROR("mooncake: {} for {} bytes ({} times)", text, bytes, count);
+  }
+  return Status::Internal(fmt::format("{} for {} bytes", text, bytes));
 }
 
 void EndAfter(Bridge& bridge, std::string_view operation, int64_t code) {

@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/log.h"
 #include "src/store/mooncake/chunk.h"
 #include "src/store/mooncake/codes.h"
 #include "src/store/mooncake/session.h"
@@ -16,11 +15,6 @@ namespace {
 
 // Eviction, which runs in the background, may make room meanwhile.
 constexpr Duration kRoomPauses[] = {std::chrono::milliseconds(50), std::chrono::milliseconds(200)};
-
-LogLimiter& FaultLog() {
-  static LogLimiter limiter;
-  return limiter;
-}
 
 // The puts of one chunk.
 class ChunkPut {
@@ -114,17 +108,8 @@ class ChunkPut {
   }
 
   void Fail(const Transfer& transfer, int64_t code) {
-    Status& status = results_[transfer.index].status;
-    const std::string text = "put answers " + DescribeCode(code);
-    if (code != kInvalidParameters) {
-      status = Status::Unavailable(text);
-      fatal_code_ = code;
-      return;
-    }
-    status = Status::Internal(fmt::format("{} for {} bytes", text, transfer.bytes));
-    if (const uint64_t count = FaultLog().Admit(session_.clock.Now()); count > 0) {
-      LOG_ERROR("mooncake: {} ({} times)", status.message(), count);
-    }
+    results_[transfer.index].status =
+        FailedTransfer(session_, "put", code, transfer.bytes, &fatal_code_);
   }
 
   void FailAll(const std::vector<const Transfer*>& transfers, const Status& status) {

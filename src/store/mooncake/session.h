@@ -44,8 +44,12 @@ void StatObjects(const Session& session, Op op, std::span<const std::string_view
 std::vector<RemoveResult> RemoveKeys(const Session& session, Bridge& bridge,
                                      std::span<const std::string_view> keys);
 
-// An answer to a transfer after which its memory may still be in use: ends the bridge, and returns
-// when that is over.
+// What an answer that fails a transfer of so many bytes means for its item. Where the memory may
+// still be in use after it, `fatal_code` becomes that answer: for EndAfter.
+Status FailedTransfer(const Session& session, std::string_view operation, int64_t code,
+                      uint64_t bytes, int64_t* fatal_code);
+
+// Ends the bridge after a fatal answer to a transfer, and returns when that is over.
 void EndAfter(Bridge& bridge, std::string_view operation, int64_t code);
 
 }  // namespace embercache::mooncake

@@ -325,7 +325,11 @@ TEST_F(HostCacheTest, TheLeastRecentlyUsedUnpinnedEntriesAreEvictedFirst) {
   EXPECT_THAT(Present(), ElementsAre(0, 1, 4, 10));
   EXPECT_TRUE(Holds(1, pinned, 8));
   EXPECT_EQ(evicted_["vision/1024"], 2U);
-  EXPECT_EQ(cache_->Stats(kPool).evicted, 2U);
+  const HostCacheStats stats = cache_->Stats(kPool);
+  EXPECT_EQ(stats.evicted, 2U);
+  EXPECT_EQ(stats.evicted_bytes, 4 * kBlockBytes);
+  EXPECT_EQ(stats.eviction_rounds, 1U);
+  EXPECT_EQ(stats.allocated_bytes, 14 * kBlockBytes);
   EXPECT_THAT(uncached_, IsEmpty());
 }
 

@@ -6,6 +6,7 @@
 #include "src/cache/envelope.h"
 #include "src/memory/page_pool.h"
 #include "src/store/memory/memory_store.h"
+#include "tests/support/global_cache_fixture.h"
 #include "tests/support/stored_object.h"
 
 // Payloads alone in the store, whole objects for the caches above.
@@ -85,10 +86,10 @@ TEST_F(RawStoreTest, AGetGivesAWholeObject) {
   Trailer trailer;
   ASSERT_EQ(DecodeTrailer(entry.trailer, &trailer), TrailerVerdict::kGood);
   EXPECT_TRUE(CheckIdentity(trailer, key_, spec_, kTokens).ok());
-  const ConstBuffer content = entry.pages;
-  RunningChecksum checksum;
-  EXPECT_TRUE(CheckContent(trailer, {&content, 1}, got.bytes, &checksum).ok());
-  EXPECT_TRUE(std::equal(payload_.begin(), payload_.end(), entry.pages.begin()));
+  EXPECT_EQ(trailer.payload_bytes, kPayloadBytes);
+  Bytes padded = payload_;
+  padded.resize(PaddedBytes(kPayloadBytes));
+  EXPECT_EQ(entry.pages, padded);
 }
 
 TEST_F(RawStoreTest, AnObjectOfAnotherLengthIsAMiss) {
@@ -107,6 +108,39 @@ TEST_F(RawStoreTest, AKeyWhoseHashOrSizeIsNotKnownIsRefused) {
   raw_.Remember(key_, "17", spec_, kTokens);
   raw_.Remember(key_, "17", spec_, 0);  // who does not know the size takes it from nobody
   EXPECT_EQ(Get(entry, key_).outcome, GetOutcome::kHit);
+}
+
+// A GlobalCache over a RawStore over the memory store.
+class RawCacheTest : public GlobalCacheFixture {
+ protected:
+  RawCacheTest() { Over(raw_); }
+
+  void Over(std::shared_ptr<EmbeddingStore> store) {
+    cache_ = GlobalCache::Create(std::move(store), {}, get_, put_, timer_, &clock_, metrics_);
+  }
+  void PublishOne(uint64_t tokens) {
+    raw_->Remember(TestKey(1), "1", TestSpec(), tokens);
+    const Pin pin = Computed(1, tokens);
+    Publish(pin);
+    Settle();
+  }
+
+  std::shared_ptr<RawStore> raw_ = std::make_shared<RawStore>(memory_);
+};
+
+TEST_F(RawCacheTest, WhatWasPublishedAsAPayloadAloneIsFetchedWithItsRows) {
+  PublishOne(5);
+  const std::string_view key = "emb_1";
+  EXPECT_EQ(memory_->BatchStat({&key, 1}, {}).at(0).bytes, 5 * kTestRowBytes);
+  EXPECT_TRUE(Holds(1, FetchOne(1, 5), 5));
+  EXPECT_EQ(Corruptions(), 0);
+}
+
+TEST_F(RawCacheTest, ATrailerWithoutAChecksumIsBelievedOfTheRawStoreItselfAlone) {
+  PublishOne(5);
+  Over(std::make_shared<HookStore>(raw_));
+  EXPECT_EQ(FetchOne(1, 5).outcome, FetchOutcome::kMiss);
+  EXPECT_EQ(Corruptions(), 1);
 }
 
 }  // namespace

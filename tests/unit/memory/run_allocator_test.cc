@@ -28,7 +28,7 @@ TEST(RunAllocatorTest, ScattersInPhysicalOrderWhenNoRunIsLongEnough) {
   RunAllocator allocator = AllFree(10);
   std::vector<PageRun> all, runs;
   ASSERT_TRUE(allocator.Allocate(10, true, &all));
-  for (uint32_t page : {8, 2, 4, 5}) allocator.Free({page, 1});
+  for (uint32_t page : {8U, 2U, 4U, 5U}) allocator.Free({page, 1});
   EXPECT_FALSE(allocator.Allocate(4, true, &runs));
   EXPECT_EQ(allocator.free_pages(), 4U);
   ASSERT_TRUE(allocator.Allocate(4, false, &runs));

@@ -24,6 +24,7 @@
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
 #include "tests/conformance/temp_folder.h"
+#include "tests/support/wait_until.h"
 #include "tests/unit/store_mooncake/mooncake_under_test.h"
 #include "tests/unit/store_mooncake/shared_memory.h"
 
@@ -50,15 +51,6 @@ Result<std::unique_ptr<EmbeddingStore>> OpenFake(const std::string& way, const s
   StoreConfig config;
   config.json = json.dump();
   return CreateMooncakeStore(config);
-}
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const TimePoint give_up = SteadyClock().Now() + kPatience;
-  while (!condition()) {
-    if (SteadyClock().Now() > give_up) return false;
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  return true;
 }
 
 bool WaitForState(EmbeddingStore& store, StoreState state) {

@@ -15,13 +15,11 @@
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
 #include "tests/conformance/temp_folder.h"
+#include "tests/support/wait_until.h"
 #include "tests/unit/store_mooncake/mooncake_under_test.h"
 
 namespace embercache {
 namespace {
-
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 Result<std::unique_ptr<EmbeddingStore>> OpenInProcess(const std::string& folder,
                                                       const std::string& timeout = "45s") {
@@ -33,10 +31,8 @@ Result<std::unique_ptr<EmbeddingStore>> OpenInProcess(const std::string& folder,
       {"bridge_timeout",
        timeout}}.dump();
   EMBERCACHE_ASSIGN_OR_RETURN(auto store, CreateMooncakeStore(config));
-  const TimePoint give_up = SteadyClock().Now() + seconds(60);
-  while (store->Health().state != StoreState::kUp) {
-    if (SteadyClock().Now() > give_up) return Status::Unavailable(store->Health().detail);
-    std::this_thread::sleep_for(milliseconds(5));
+  if (!WaitUntil([&] { return store->Health().state == StoreState::kUp; })) {
+    return Status::Unavailable(store->Health().detail);
   }
   return store;
 }
@@ -79,11 +75,7 @@ TEST_F(MooncakeInProcessTest, ATransferOfUnknownOutcomeReplacesTheClient) {
   Tell("get", {{"kind", "code"}, {"code", -800}});
   Bytes got;
   EXPECT_EQ(GetOne(**store, "key", 5000, &got).status.code(), StatusCode::kUnavailable);
-  const TimePoint give_up = SteadyClock().Now() + seconds(60);
-  while (!Hits(**store, "key") && SteadyClock().Now() < give_up) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  EXPECT_TRUE(Hits(**store, "key")) << (*store)->Health().detail;
+  EXPECT_TRUE(WaitUntil([&] { return Hits(**store, "key"); })) << (*store)->Health().detail;
   EXPECT_EQ(nlohmann::json::parse((*store)->DescribeJson())["bridge_starts"], 2);
 }
 
@@ -96,10 +88,7 @@ TEST_F(MooncakeInProcessTest, ACallThatHangsKeepsItsBuffersAndOthersAreAnsweredA
     Bytes got;
     hung = GetOne(**store, "key", 5000, &got).status;
   });
-  const TimePoint give_up = SteadyClock().Now() + seconds(60);
-  while ((*store)->Health().state != StoreState::kDown && SteadyClock().Now() < give_up) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  EXPECT_TRUE(WaitUntil([&] { return (*store)->Health().state == StoreState::kDown; }));
   Bytes got;
   EXPECT_EQ(GetOne(**store, "key", 5000, &got).status.code(), StatusCode::kUnavailable);
   EXPECT_EQ((*store)->Close(SteadyClock().Now()).code(), StatusCode::kDeadlineExceeded);

@@ -18,6 +18,7 @@
 #include "src/cache/byte_store.h"
 #include "tests/conformance/conformance_gtest.h"
 #include "tests/conformance/payload.h"
+#include "tests/support/wait_until.h"
 #include "tests/unit/store_mooncake/mooncake_cluster.h"
 #include "tests/unit/store_mooncake/mooncake_under_test.h"
 #include "tests/unit/store_mooncake/shared_memory.h"
@@ -28,7 +29,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kPatience = seconds(120);
 constexpr size_t kMiB = 1 << 20;
 
 // One for all conformance checks.
@@ -53,15 +53,6 @@ StoreUnderTest MakeReal() {
 
 INSTANTIATE_TEST_SUITE_P(Mooncake, StoreConformanceTest, ConformanceOf("mooncake", MakeReal),
                          ConformanceTestName);
-
-bool WaitUntil(const std::function<bool()>& condition) {
-  const TimePoint give_up = SteadyClock().Now() + kPatience;
-  while (!condition()) {
-    if (SteadyClock().Now() > give_up) return false;
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  return true;
-}
 
 class MooncakeTest : public testing::Test {
  protected:

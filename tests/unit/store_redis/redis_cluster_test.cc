@@ -135,7 +135,7 @@ TEST_F(RedisClusterStoreTest, AServerThatIsGoneCostsItsOwnSlotsAlone) {
   cluster_.server(2).Kill();
   Bytes got;
   EXPECT_EQ(GetOne(*store_, keys[2], 10'000, &got).outcome, GetOutcome::kFailed);
-  for (const size_t i : {0, 1}) ExpectHit(*store_, keys[i], PayloadOf(keys[i], 10'000));
+  for (const size_t i : {0U, 1U}) ExpectHit(*store_, keys[i], PayloadOf(keys[i], 10'000));
   EXPECT_EQ(store_->Health().state, StoreState::kUp);
   cluster_.server(2).Start();
   GetResult get;

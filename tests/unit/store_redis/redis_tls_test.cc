@@ -44,7 +44,7 @@ TEST_F(RedisTlsTest, ObjectsOfAllSizesTravelEncrypted) {
   const auto server = Start("no");
   for (const std::string host : {"127.0.0.1", "localhost"}) {
     const auto store = Open(*server, host, "ca.pem");
-    for (const size_t size : {0, 1, 16'000, 17'000, 1 << 20, 20 << 20}) {
+    for (const size_t size : {0U, 1U, 16'000U, 17'000U, 1U << 20, 20U << 20}) {
       const std::string key = "emb_" + host + std::to_string(size);
       const Bytes bytes = PayloadOf(key, size);
       const PutResult put = PutOne(*store, key, bytes);
