@@ -27,6 +27,9 @@ CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= true
 
+# clang's sanitizers name functions and lines by this; their own program for it is a whole LLVM.
+export ASAN_OPTIONS ?= external_symbolizer_path=/usr/bin/addr2line
+
 .PHONY: help
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

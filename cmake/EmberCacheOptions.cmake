@@ -42,8 +42,8 @@ function(embercache_library name)
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:embercache_options> ${ARG_DEPS})
 endfunction()
 
-# For what simulations and random tests spend their time in: instrumented and not optimised at all,
-# they take minutes.
+# For what tests spend their time in: where it is instrumented and not optimised at all, they take
+# minutes.
 function(embercache_optimised)
   if(EMBERCACHE_SANITIZE)
     foreach(target ${ARGN})

@@ -6,13 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define EMBERCACHE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define EMBERCACHE_ASAN 1
-#endif
-#endif
+#include "tests/support/address_sanitizer.h"
 #ifdef EMBERCACHE_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif

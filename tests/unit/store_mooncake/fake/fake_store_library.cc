@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -148,7 +149,11 @@ int64_t GetOne(const std::string& key, void* memory, size_t bytes) {
 extern "C" {
 
 void* mooncake_store_create() {
-  return new Store;
+  // Never freed, so that calls after destroy can be told.
+  static auto& all = *new std::deque<Store>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return &all.emplace_back();
 }
 
 void mooncake_store_destroy(void* store) {
