@@ -17,8 +17,9 @@ struct CacheRoute::Request {
   // Everything but `exchange` from its head.
   Status Read(Duration limit) {
     const HttpRequest& head = exchange->request();
-    EMBERCACHE_ASSIGN_OR_RETURN(id, RequestIdOf(head));
-    if (id.empty()) id = MakeRequestId();
+    id = MakeRequestId();  // also what is refused has one
+    EMBERCACHE_ASSIGN_OR_RETURN(std::string given, RequestIdOf(head));
+    if (!given.empty()) id = std::move(given);
     EMBERCACHE_ASSIGN_OR_RETURN(deadline, DeadlineOf(head, limit));
     const std::string text = head.path.substr(kPrefix.size());
     const auto digest = Digest256::FromHex(text);
@@ -30,7 +31,7 @@ struct CacheRoute::Request {
   }
 
   void Respond(HttpResponse response) {
-    if (!id.empty()) response.headers.emplace_back("X-Request-Id", id);
+    response.headers.emplace_back("X-Request-Id", id);
     response.deadline = SendDeadline(deadline);
     exchange->Respond(std::move(response));
   }

@@ -79,12 +79,14 @@ Result<EncodeRequest> EncodeTask::Parse() {
 
 Status EncodeTask::ReadHeaders() {
   const HttpRequest& request = exchange_->request();
-  EMBERCACHE_ASSIGN_OR_RETURN(request_id_, RequestIdOf(request));
+  EMBERCACHE_ASSIGN_OR_RETURN(std::string id, RequestIdOf(request));
+  if (!id.empty()) request_id_ = std::move(id);
   EMBERCACHE_ASSIGN_OR_RETURN(deadline_, DeadlineOf(request, limits_.request_timeout));
   return Status::Ok();
 }
 
 Status EncodeTask::Accept() {
+  request_id_ = MakeRequestId();  // also what is refused has one
   EMBERCACHE_RETURN_IF_ERROR(ReadHeaders());
   if (Now() >= deadline_) {
     return Status::DeadlineExceeded("the request waited longer than it may take");
@@ -92,7 +94,6 @@ Status EncodeTask::Accept() {
   EMBERCACHE_ASSIGN_OR_RETURN(EncodeRequest request, Parse());
   EMBERCACHE_RETURN_IF_ERROR(CheckRequestId("field 'request_id'", request.request_id));
   if (!request.request_id.empty()) request_id_ = std::move(request.request_id);
-  if (request_id_.empty()) request_id_ = MakeRequestId();
   EMBERCACHE_ASSIGN_OR_RETURN(model_, service_->FindModel(request.model));
   if (!service_->Admit(request.items.size(), limits_.queue_items)) {
     SetRetryAfter(parts_.pipeline->EstimatedTime(*model_));
@@ -315,7 +316,7 @@ void EncodeTask::Finish() {
 }
 
 void EncodeTask::Respond(HttpResponse response) {
-  if (!request_id_.empty()) response.headers.emplace_back("X-Request-Id", request_id_);
+  response.headers.emplace_back("X-Request-Id", request_id_);
   if (response.status == 503) {
     response.headers.emplace_back("Retry-After", std::to_string(retry_after_s_.load()));
   }

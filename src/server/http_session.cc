@@ -21,6 +21,7 @@
 
 #include "src/server/error_response.h"
 #include "src/server/http_head.h"
+#include "src/server/request_headers.h"
 
 namespace embercache {
 namespace {
@@ -35,6 +36,7 @@ constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr uint64_t kMaxDiscardedBytes = 1 << 20;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr Duration kLingerTime = std::chrono::seconds(5);
+constexpr char kRequestId[] = "X-Request-Id";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // A body that is sent from where it lies.
@@ -235,9 +237,10 @@ asio::awaitable<bool> HttpSession::ServeOne() {
     linger_ = co_await Send(request, std::move(*refusal), false);
     co_return false;
   }
-  HttpRequest head;  // for OnAnswer; the request moves on
+  HttpRequest head;  // for Send; the request moves on
   head.method = request.method;
   head.path = request.path;
+  head.headers.emplace_back(kRequestId, request.Header(kRequestId));
   std::optional<HttpResponse> response = context_->handler->Admit(request);
   bool keep_alive = parser.keep_alive();
   if (!response) {
@@ -441,6 +444,9 @@ asio::awaitable<bool> HttpSession::Send(const HttpRequest& request, HttpResponse
   message.result(static_cast<unsigned>(response.status));
   if (response.status == 503) message.set(http::field::retry_after, "1");
   for (const auto& [name, value] : response.headers) message.set(name, value);
+  const std::string id(request.Header(kRequestId));
+  const bool has_id = id.empty() || message.count(kRequestId) > 0;
+  if (!has_id && CheckRequestId(kRequestId, id).ok()) message.set(kRequestId, id);
   if (response.status != 204) {
     message.set(http::field::content_type, response.content_type);
     message.body() = BodyOf(response);

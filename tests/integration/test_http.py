@@ -69,6 +69,29 @@ def test_wrong_methods_are_405_with_allow(server, method, path, allow):
     assert answer.json()["error"]["code"] == "INVALID"
 
 
+@pytest.mark.parametrize(
+    "method, path, headers, body, status",
+    [
+        ("GET", "/health", {}, b"", 200),
+        ("GET", "/nowhere", {}, b"", 404),
+        ("GET", "/v1/encode", {}, b"", 405),
+        ("POST", "/v1/encode", {}, b"{", 400),
+        ("POST", "/v1/encode", {}, bytes(2 * MEGABYTE + 1), 413),
+        ("POST", "/v1/encode", {"Origin": "https://evil.example"}, BODY, 403),
+    ],
+)
+def test_the_request_id_comes_back_whatever_the_answer(server, method, path, headers, body, status):
+    answer = server.request(method, path, body, headers | {"X-Request-Id": "trace-7"})
+    assert (answer.status, answer.headers["X-Request-Id"]) == (status, "trace-7")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"X-Request-Id": "a b"}])
+def test_a_request_that_is_refused_without_an_id_gets_one(server, wrong):
+    answer = server.request("POST", "/v1/encode", b"{", wrong)
+    assert answer.status == 400
+    assert answer.headers["X-Request-Id"] not in ("", "a b")
+
+
 def test_head_has_the_headers_of_get_and_no_body(server):
     with Wire(server) as wire:
         wire.send(head("HEAD", "/health"))
