@@ -173,6 +173,10 @@ void EncodeTrailer(const Trailer& trailer, MutableBuffer blocks) {
 TrailerHead PeekTrailer(ConstBuffer last_block) {
   assert(last_block.size() == kBlockBytes);
   const std::byte* const last = last_block.data();
+  // Zeros are nobody's format: what was here has been lost, or was never written.
+  const bool lost = std::all_of(last_block.begin(), last_block.end(),
+                                [](std::byte byte) { return byte == std::byte{0}; });
+  if (lost) return {TrailerVerdict::kCorrupt, 0};
   if (std::memcmp(last, kMagic, sizeof kMagic) != 0 || Take<uint16_t>(last, 8) != kFormatVersion) {
     return {TrailerVerdict::kIncompatible, 0};
   }

@@ -75,7 +75,7 @@ void EncodeTrailer(const Trailer& trailer, MutableBuffer blocks);
 enum class TrailerVerdict : uint8_t {
   kGood,
   kIncompatible,  // not our magic, or a format version of another release
-  kCorrupt,       // ours, and damaged
+  kCorrupt,       // ours, and damaged; or zeros
 };
 
 struct TrailerHead {

@@ -91,6 +91,11 @@ TEST(EnvelopeTest, ForeignMagicAndNewerVersionsAreIncompatibleNotCorrupt) {
   EXPECT_EQ(PeekTrailer(blocks).verdict, TrailerVerdict::kIncompatible);
 }
 
+TEST(EnvelopeTest, ZerosAreCorruptSoThatTheyAreReplaced) {
+  const std::vector<std::byte> blocks(kBlockBytes);
+  EXPECT_EQ(PeekTrailer(blocks).verdict, TrailerVerdict::kCorrupt);
+}
+
 TEST(EnvelopeTest, OnlyTheObjectThatWasAskedForPasses) {
   const Trailer trailer = Example();
   const EmbeddingKey key = trailer.info.key;

@@ -169,6 +169,7 @@ std::vector<Damage> AllDamages() {
       {"a byte longer", [](Bytes& bytes) { bytes.emplace_back(); }},
       {"payload alone", [](Bytes& bytes) { bytes.resize(kPaddingAt); }},
       {"a block more in front", [](Bytes& bytes) { bytes.insert(bytes.begin(), 4096, {}); }},
+      {"zeros", [](Bytes& bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0}); }},
       {"zeros for the payload",
        [](Bytes& bytes) { std::fill_n(bytes.begin(), kPaddingAt, std::byte{0}); }},
       Other("another key's object", [](EmbeddingInfo& info) { info.key = TestKey(2); }),
@@ -294,7 +295,6 @@ TEST_F(FetchTest, ObjectsOfOtherOriginsAreMissesAndLeftAlone) {
   const std::vector<Damage> foreign = {
       Flip("magic", kTrailerAt),
       {"version", [](Bytes& bytes) { bytes[kTrailerAt + 8] = std::byte{2}; }},
-      {"zeros", [](Bytes& bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0}); }},
   };
   for (const Damage& damage : foreign) {
     for (const int64_t tokens : {kRows, int64_t{-1}}) {
