@@ -126,6 +126,7 @@ def test_bodies_over_the_limit_take_no_memory_and_leave_nothing(start):
     chunk = b"%x\r\n%s\r\n" % (50_000, bytes(50_000))
     with start("--max-body-mb", 1) as server:
         assert server.encode(ec_server.image_item(picture("warm"))).status == 200
+        settle(server)
         entries = server.request("GET", "/v1/stats").json()["pools"][0]["entries"]
         before = peak_bytes(server)
         for headers, sent, status in (

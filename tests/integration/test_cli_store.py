@@ -189,7 +189,7 @@ def test_an_object_under_the_key_of_another_is_corrupt(folder):
 def test_scrub_removes_what_is_damaged_and_nothing_else(folder):
     bad, foreign, good = objects(folder)
     damage(bad)
-    foreign.write_bytes(b"\0" * 8192)
+    foreign.write_bytes(b"\1" * 8192)
     report = json.loads(run("scrub", "--file-store-dir", folder, "--json").stdout)
     assert (report["good"], report["corrupt"], report["foreign"], report["removed"]) == (1, 1, 1, 1)
     named = {entry["id"]: (entry["state"], entry.get("removed")) for entry in report["bad"]}

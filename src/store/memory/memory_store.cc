@@ -140,13 +140,14 @@ GetResult MemoryStore::Get(const GetItem& item, size_t index, const CallContext&
   uint64_t copied = 0;
   for (MutableBuffer buffer : item.buffers) {
     while (!buffer.empty()) {
-      const size_t bytes = std::min(buffer.size(), kPieceBytes);
+      const size_t bytes = std::min(buffer.size(), kPieceBytes - copied % kPieceBytes);
       std::memcpy(buffer.data(), object->data.get() + copied, bytes);
       buffer = buffer.subspan(bytes);
       copied += bytes;
-      TellReceived(context, index, copied);
+      if (copied % kPieceBytes == 0) TellReceived(context, index, copied);
     }
   }
+  TellReceived(context, index, copied);
   result.outcome = GetOutcome::kHit;
   return result;
 }
