@@ -92,7 +92,7 @@ TEST_F(ByteStoreTest, AnyFlippedByteMakesItAMissAndTheObjectGoes) {
 
 TEST_F(ByteStoreTest, AnObjectOfAnotherOriginIsAMissAndStays) {
   ByteStore store = Open();
-  WriteObject(*memory_, KeyOf("h"), Bytes(8192 + kBlockBytes));
+  WriteObject(*memory_, KeyOf("h"), Bytes(8192 + kBlockBytes, std::byte{1}));
   Bytes read(5000);
   EXPECT_EQ(Get(store, "h", &read), GetOutcome::kMiss);
   EXPECT_TRUE(ReadObject(*memory_, KeyOf("h")));
