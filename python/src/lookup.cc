@@ -1,5 +1,7 @@
 #include "python/src/cache.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
@@ -92,7 +94,13 @@ std::unique_ptr<EmbeddingView> Cache::Compute(Claim claim, const nb::callable& c
   InputRows rows;
   try {
     array = compute();
-    rows = ValueOrRaise(RowsOf(nb::cast<InputArray>(array), spec));
+    InputArray input;
+    if (!nb::try_cast(array, input)) {
+      RaiseIfError(Status::Invalid(
+          fmt::format("compute returned {}; it has to be an array [tokens, {}]",
+                      nb::cast<std::string>(array.type().attr("__name__")), spec.hidden)));
+    }
+    rows = ValueOrRaise(RowsOf(input, spec));
   } catch (...) {
     claim.Abort(Status::Internal("the one who computed this item failed"));
     throw;

@@ -52,12 +52,13 @@ void Draw(std::vector<std::string> lines, size_t height) {
 
 int Watch(const ServerAddress& server, bool once) {
   TopScreen screen;
+  // A server that has answered may come back; one that never did has another address.
+  Status status = Refresh(server, &screen);
+  if (!status.ok()) return Fail(status, kExitFailed);
   const bool draws = !once && isatty(STDOUT_FILENO) != 0;
   if (draws) fmt::print("\x1b[2J");
   for (;;) {
     const TimePoint next = SteadyClock().Now() + kPeriod;
-    const Status status = Refresh(server, &screen);
-    if (once && !status.ok()) return Fail(status, kExitFailed);
     const Size size = ScreenSize();
     std::vector<std::string> lines = screen.Lines(size.width);
     if (!status.ok()) lines.insert(lines.begin(), "NO ANSWER: " + status.message());
@@ -69,6 +70,7 @@ int Watch(const ServerAddress& server, bool once) {
     if (once) return kExitFine;
     if (std::fflush(stdout) != 0) return kExitFailed;
     std::this_thread::sleep_until(next);
+    status = Refresh(server, &screen);
   }
 }
 

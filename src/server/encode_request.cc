@@ -30,7 +30,9 @@ struct Fault {
 };
 
 Status NotJson(error_code error) {
-  return Status::Invalid(fmt::format("the body is not JSON: {}", simdjson::error_message(error)));
+  return Status::Invalid(
+      fmt::format("the body is not JSON: {} (a form has to be declared as multipart/form-data)",
+                  simdjson::error_message(error)));
 }
 
 // The value as a string, or the field's fault.
