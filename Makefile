@@ -19,7 +19,7 @@ JOBS := $(shell nproc)
 # What the sanitizers build and run.
 CHECKED := src/all tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
 # What has threads of its own.
-THREADED := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory store store_redis) \
+THREADED := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory server store store_redis) \
   tests/conformance/all tests/simulation/all tests/stress/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
