@@ -156,7 +156,9 @@ void GetObjects(const Session& session, std::span<const GetItem> items,
     }
   }
   if (!unfillable.empty()) StatInstead(session, items, unfillable, results);
-  for (Chunk& chunk : plan.Take()) {
+  for (Chunk& planned : plan.Take()) {
+    Chunk chunk =
+        std::move(planned);  // so that its bounce memory is free before the next one waits
     const Status status = session.Check();
     if (status.ok()) {
       ChunkGet(session, bridge, items, results).Run(chunk);

@@ -335,6 +335,26 @@ TEST_P(MooncakeFakeTest, RegisteredMemoryIsTransferredInPlace) {
   EXPECT_TRUE(std::equal(payload.begin(), payload.end(), targets[0].data()));
 }
 
+TEST_P(MooncakeFakeTest, ABatchLargerThanTheBounceAreaGoesThroughItInParts) {
+  OpenUp();
+  const Bytes bytes = PayloadOf("part", 17 << 20);
+  const ConstBuffer source = bytes;
+  const std::vector<std::string> keys = {"a", "b", "c", "d"};
+  std::vector<PutItem> puts;
+  for (const std::string& key : keys) puts.push_back({key, {&source, 1}, PutMode::kIfAbsent});
+  for (const PutResult& put : store_->BatchPutFromMultiBuffers(puts, {})) {
+    EXPECT_EQ(put.outcome, PutOutcome::kAccepted) << put.status.ToString();
+  }
+  std::vector<Bytes> targets(keys.size(), Bytes(bytes.size()));
+  std::vector<MutableBuffer> buffers(targets.begin(), targets.end());
+  std::vector<GetItem> gets;
+  for (size_t i = 0; i < keys.size(); ++i) gets.push_back({keys[i], {&buffers[i], 1}});
+  for (const GetResult& get : store_->BatchGetIntoMultiBuffers(gets, {})) {
+    EXPECT_EQ(get.outcome, GetOutcome::kHit) << get.status.ToString();
+  }
+  EXPECT_EQ(targets.back(), bytes);
+}
+
 TEST_P(MooncakeFakeTest, ObjectsThatTheBounceAreaNeverHoldsAreRefusedAtOnce) {
   OpenUp();
   const Bytes bytes((64 << 20) + 1);
