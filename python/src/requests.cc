@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "src/cache/prefetch.h"
+
 namespace embercache::python {
 
 struct Requests::Request {
@@ -58,10 +60,7 @@ void Requests::Finish(const std::string& req_id, EmbeddingCacheController& contr
   for (const RequestPtr& request : finished) {
     const std::vector<PrefetchOutcome> outcomes = controller.PrefetchOutcomes(request->name);
     for (size_t i = 0; i < outcomes.size(); ++i) {
-      const bool is_here = outcomes[i] == PrefetchOutcome::kLocal ||
-                           outcomes[i] == PrefetchOutcome::kGlobal ||
-                           outcomes[i] == PrefetchOutcome::kJoined;
-      if (is_here && request->unused.insert(request->keys[i]).second) {
+      if (IsReady(outcomes[i]) && request->unused.insert(request->keys[i]).second) {
         holders_[request->keys[i]].push_back(request);
       }
     }

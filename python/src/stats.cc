@@ -1,6 +1,7 @@
 #include "python/src/cache.h"
 
 #include "src/cache/host_cache.h"
+#include "src/store/state_name.h"
 
 namespace embercache::python {
 
@@ -50,11 +51,7 @@ nb::dict Cache::Stats() {
   result["lanes"] = lanes;
   result["requests"] = requests_.size();
   result["backend"] = stats.backend;
-  const char* const state = stats.backend.empty()                        ? ""
-                            : stats.store.state == StoreState::kUp       ? "up"
-                            : stats.store.state == StoreState::kStarting ? "starting"
-                                                                         : "down";
-  result["store"] = state;
+  result["store"] = stats.backend.empty() ? "" : StateName(stats.store.state);
   result["store_detail"] = stats.store.detail;
   return result;
 }

@@ -182,8 +182,7 @@ std::vector<bool> EmbeddingCacheController::PrefetchMask(std::string_view req_id
   const std::vector<PrefetchOutcome> outcomes = PrefetchOutcomes(req_id);
   std::vector<uint8_t> ready(items, impl_->fetches() ? 0 : UINT8_MAX);
   for (size_t i = 0; i < std::min(items, outcomes.size()) && impl_->fetches(); ++i) {
-    ready[i] = outcomes[i] == PrefetchOutcome::kLocal || outcomes[i] == PrefetchOutcome::kGlobal ||
-               outcomes[i] == PrefetchOutcome::kJoined;
+    ready[i] = IsReady(outcomes[i]);
   }
   TpGroup* const group = impl_->options.tp_group.get();
   if (group != nullptr && group->size() > 1) {

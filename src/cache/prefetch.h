@@ -10,6 +10,12 @@
 
 namespace embercache {
 
+// Whether the item is in the host cache now, held for the request.
+inline bool IsReady(PrefetchOutcome outcome) {
+  return outcome == PrefetchOutcome::kLocal || outcome == PrefetchOutcome::kGlobal ||
+         outcome == PrefetchOutcome::kJoined;
+}
+
 // One request's prefetch: outcomes, and pins of all that is ready. Thread-safe.
 class PrefetchRequest : public std::enable_shared_from_this<PrefetchRequest> {
  public:

@@ -17,9 +17,7 @@ struct CacheRoute::Request {
   // Everything but `exchange` from its head.
   Status Read(Duration limit) {
     const HttpRequest& head = exchange->request();
-    id = MakeRequestId();  // also what is refused has one
-    EMBERCACHE_ASSIGN_OR_RETURN(std::string given, RequestIdOf(head));
-    if (!given.empty()) id = std::move(given);
+    EMBERCACHE_RETURN_IF_ERROR(ReadRequestId(head, &id));
     EMBERCACHE_ASSIGN_OR_RETURN(deadline, DeadlineOf(head, limit));
     const std::string text = head.path.substr(kPrefix.size());
     const auto digest = Digest256::FromHex(text);

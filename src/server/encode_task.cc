@@ -79,14 +79,12 @@ Result<EncodeRequest> EncodeTask::Parse() {
 
 Status EncodeTask::ReadHeaders() {
   const HttpRequest& request = exchange_->request();
-  EMBERCACHE_ASSIGN_OR_RETURN(std::string id, RequestIdOf(request));
-  if (!id.empty()) request_id_ = std::move(id);
+  EMBERCACHE_RETURN_IF_ERROR(ReadRequestId(request, &request_id_));
   EMBERCACHE_ASSIGN_OR_RETURN(deadline_, DeadlineOf(request, limits_.request_timeout));
   return Status::Ok();
 }
 
 Status EncodeTask::Accept() {
-  request_id_ = MakeRequestId();  // also what is refused has one
   EMBERCACHE_RETURN_IF_ERROR(ReadHeaders());
   if (Now() >= deadline_) {
     return Status::DeadlineExceeded("the request waited longer than it may take");

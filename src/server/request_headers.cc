@@ -24,15 +24,14 @@ Status CheckRequestId(std::string_view what, const std::string& id) {
                                 what, kMaxRequestIdBytes));
 }
 
-Result<std::string> RequestIdOf(const HttpRequest& request) {
-  std::string id(request.Header("X-Request-Id"));
-  EMBERCACHE_RETURN_IF_ERROR(CheckRequestId("header X-Request-Id", id));
-  return id;
-}
-
-std::string MakeRequestId() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}", random());
+Status ReadRequestId(const HttpRequest& request, std::string* id) {
+  *id = request.Header("X-Request-Id");
+  const Status fine = CheckRequestId("header X-Request-Id", *id);
+  if (id->empty() || !fine.ok()) {
+    thread_local std::mt19937_64 random{std::random_device{}()};
+    *id = fmt::format("{:016x}", random());
+  }
+  return fine;
 }
 
 Result<TimePoint> DeadlineOf(const HttpRequest& request, Duration limit) {

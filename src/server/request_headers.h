@@ -12,9 +12,9 @@ namespace embercache {
 // Invalid unless `id` can go back in a header; `what` names it.
 Status CheckRequestId(std::string_view what, const std::string& id);
 
-// The header X-Request-Id; empty when there is none.
-Result<std::string> RequestIdOf(const HttpRequest& request);
-std::string MakeRequestId();
+// The header X-Request-Id. A new one where there is none and, beside Invalid, where it is wrong:
+// what is refused has an id too.
+Status ReadRequestId(const HttpRequest& request, std::string* id);
 
 // When the request has to be answered: by `limit`, or sooner by the header X-Request-Timeout-Ms.
 Result<TimePoint> DeadlineOf(const HttpRequest& request, Duration limit);

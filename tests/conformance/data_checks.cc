@@ -74,8 +74,8 @@ void EmptyBatchesAnswerNothing(ConformanceRun& run) {
   run.Expect(run.store().BatchRemove({}, {}).empty(), "BatchRemove");
 }
 
-// What a store says of bytes while it is at work is so.
-// That what has been told of an object since `from` is there. The whole would take minutes.
+// What a store says of bytes while it is at work is so. Looks at those since `from` alone: the
+// whole, each time, would take minutes.
 void ExpectReceived(ConformanceRun& run, const GuardedBuffers& target, const Bytes& bytes,
                     uint64_t from, uint64_t count) {
   if (!run.Expect(count <= bytes.size(), "{} of {} bytes told", count, bytes.size())) return;

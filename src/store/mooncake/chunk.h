@@ -6,6 +6,7 @@
 
 #include "src/store/mooncake/bounce_area.h"
 #include "src/store/mooncake/bridge.h"
+#include "src/store/mooncake/session.h"
 #include "src/store/mooncake/supervisor.h"
 #include "src/store/store_call.h"
 
@@ -59,5 +60,21 @@ class ChunkPlan {
   const Bridge& bridge_;
   std::vector<Chunk> chunks_;
 };
+
+// Runs one chunk after the other, as long as the call may go on. Each is over before the next one
+// starts, its bounce memory given back: the next one may wait for it.
+template <typename Result, typename Run>
+void RunChunks(const Session& session, std::vector<Chunk> chunks, std::vector<Result>& results,
+               Run run) {
+  for (Chunk& planned : chunks) {
+    Chunk chunk = std::move(planned);
+    const Status status = session.Check();
+    if (status.ok()) {
+      run(chunk);
+      continue;
+    }
+    for (const Transfer& transfer : chunk.transfers) results[transfer.index].status = status;
+  }
+}
 
 }  // namespace embercache::mooncake

@@ -156,16 +156,8 @@ void GetObjects(const Session& session, std::span<const GetItem> items,
     }
   }
   if (!unfillable.empty()) StatInstead(session, items, unfillable, results);
-  for (Chunk& planned : plan.Take()) {
-    Chunk chunk =
-        std::move(planned);  // so that its bounce memory is free before the next one waits
-    const Status status = session.Check();
-    if (status.ok()) {
-      ChunkGet(session, bridge, items, results).Run(chunk);
-      continue;
-    }
-    for (const Transfer& transfer : chunk.transfers) results[transfer.index].status = status;
-  }
+  RunChunks(session, plan.Take(), results,
+            [&](Chunk& chunk) { ChunkGet(session, bridge, items, results).Run(chunk); });
 }
 
 }  // namespace embercache::mooncake

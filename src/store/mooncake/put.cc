@@ -144,16 +144,8 @@ void PutObjects(const Session& session, std::span<const PutItem> items,
     results[i].status = CheckSize(TotalBytes(items[i].buffers));
     if (results[i].status.ok()) plan.Add(i, items[i]);
   }
-  for (Chunk& planned : plan.Take()) {
-    Chunk chunk =
-        std::move(planned);  // so that its bounce memory is free before the next one waits
-    const Status status = session.Check();
-    if (status.ok()) {
-      ChunkPut(session, bridge, items, results).Run(chunk);
-      continue;
-    }
-    for (const Transfer& transfer : chunk.transfers) results[transfer.index].status = status;
-  }
+  RunChunks(session, plan.Take(), results,
+            [&](Chunk& chunk) { ChunkPut(session, bridge, items, results).Run(chunk); });
 }
 
 }  // namespace embercache::mooncake
