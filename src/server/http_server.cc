@@ -53,6 +53,8 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void Launch();
   asio::awaitable<void> Accept();
   void Add(Tcp::socket socket);
+  // Of those that wait for a request, the one that has done so for the longest; null for none.
+  std::shared_ptr<HttpSession> LongestIdle() const REQUIRES(mutex);
   void Remove(const std::shared_ptr<HttpSession>& session);
   // False when sessions are left at `deadline`.
   bool WaitForSessions(TimePoint deadline);
@@ -105,7 +107,7 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
     if (error) {
       static LogLimiter limiter;
       if (const uint64_t times = limiter.Admit(SteadyClock().Now())) {
-        LOG_WARNING("cannot accept a connection: {} ({} times)", error.message(), times);
+        LOG_WARNING("cannot accept a connection: {} (times: {})", error.message(), times);
       }
       pause.expires_after(kShortWait);
       (void)co_await pause.async_wait(kToken);
@@ -115,18 +117,35 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
   }
 }
 
+std::shared_ptr<HttpSession> HttpServer::Impl::LongestIdle() const {
+  std::shared_ptr<HttpSession> longest;
+  TimePoint since = TimePoint::max();
+  for (const auto& session : sessions) {
+    const TimePoint idle_since = session->idle_since();
+    if (idle_since >= since) continue;
+    since = idle_since;
+    longest = session;
+  }
+  return longest;
+}
+
+// At the limit a connection without a request makes room for the new one, which is refused where
+// there is none such. The one that goes may take a moment to do so.
 void HttpServer::Impl::Add(Tcp::socket socket) {
   const auto executor = socket.get_executor();
   const auto session = std::make_shared<HttpSession>(std::move(socket), context);
+  std::shared_ptr<HttpSession> goes;
   bool refuse;
   {
     MutexLock lock(mutex);
     if (stopping) return;
     const size_t most = context->options.max_connections;
     if (sessions.size() >= most + kMaxRefusals) return;
-    refuse = sessions.size() >= most;
+    if (sessions.size() >= most) goes = LongestIdle();
+    refuse = sessions.size() >= most && goes == nullptr;
     sessions.insert(session);
   }
+  if (goes) goes->Drain();
   asio::co_spawn(executor, refuse ? session->Refuse() : session->Run(),
                  [this, session](const std::exception_ptr& thrown) {
                    if (thrown) LOG_ERROR("a connection ended with an exception");

@@ -21,6 +21,7 @@
 
 #include "src/server/error_response.h"
 #include "src/server/http_head.h"
+#include "src/server/payload_body.h"
 #include "src/server/request_headers.h"
 
 namespace embercache {
@@ -38,44 +39,6 @@ constexpr size_t kReadBytes = 64 << 10;
 constexpr Duration kLingerTime = std::chrono::seconds(5);
 constexpr char kRequestId[] = "X-Request-Id";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-
-// A body that is sent from where it lies.
-struct PayloadBody {
-  struct value_type {
-    std::vector<asio::const_buffer> buffers;
-    uint64_t bytes = 0;
-  };
-
-  static uint64_t size(const value_type& body) { return body.bytes; }
-
-  class writer {
-   public:
-    using const_buffers_type = std::span<const asio::const_buffer>;
-    template <bool kIsRequest, class Fields>
-    writer(const http::header<kIsRequest, Fields>& /*header*/, const value_type& body)
-        : body_(body) {}
-    void init(error_code& error) { error = {}; }
-    boost::optional<std::pair<const_buffers_type, bool>> get(error_code& error) {
-      error = {};
-      if (body_.bytes == 0) return boost::none;
-      return {{const_buffers_type(body_.buffers), false}};
-    }
-
-   private:
-    const value_type& body_;
-  };
-};
-
-PayloadBody::value_type BodyOf(const HttpResponse& response) {
-  PayloadBody::value_type body;
-  body.buffers.reserve(response.payload.size() + 1);
-  body.buffers.emplace_back(response.text.data(), response.text.size());
-  for (const ConstBuffer& part : response.payload) {
-    body.buffers.emplace_back(part.data(), part.size());
-  }
-  body.bytes = asio::buffer_size(body.buffers);
-  return body;
-}
 
 // An answer: the request is refused.
 std::optional<HttpResponse> ReadHead(const http::request<http::buffer_body>& message,
@@ -184,6 +147,7 @@ asio::awaitable<void> HttpSession::Refuse() {
 }
 
 void HttpSession::Drain() {
+  idle_since_ = TimePoint::max();
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->draining_ = true;
     error_code ignored;
@@ -203,10 +167,13 @@ void HttpSession::Abort() {
 asio::awaitable<bool> HttpSession::WaitForRequest() {
   if (buffer_.size() > 0) co_return true;
   if (draining_) co_return false;
+  const TimePoint now = SteadyClock().Now();
   idle_ = true;
-  SetDeadline(SteadyClock().Now() + context_->options.idle_timeout);
+  idle_since_ = now;
+  SetDeadline(now + context_->options.idle_timeout);
   const auto [error, bytes] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kToken);
   idle_ = false;
+  idle_since_ = TimePoint::max();
   buffer_.commit(bytes);
   co_return !error;
 }

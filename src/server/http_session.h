@@ -60,6 +60,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   // Ends the connection as soon as no request is being served. Thread-safe.
   void Drain();
+  // Since when it waits for a request to begin; TimePoint::max() while it does not, and once it is
+  // to end. Thread-safe.
+  TimePoint idle_since() const { return idle_since_; }
   // Ends it now. Thread-safe.
   void Abort();
 
@@ -106,6 +109,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::asio::steady_timer answered_;
   boost::beast::flat_buffer buffer_;
   bool idle_ = false;
+  std::atomic<TimePoint> idle_since_{TimePoint::max()};
   bool draining_ = false;
   bool linger_ = false;
   bool waiting_ = false;  // for an answer

@@ -300,23 +300,40 @@ TEST_F(HttpServerTest, BodiesThatAreOnlyAnnouncedKeepNobodyOut) {
   EXPECT_THAT(announces.Read(), StartsWith("HTTP/1.1 503"));
 }
 
-TEST_F(HttpServerTest, RefusesConnectionsBeyondItsLimit) {
+TEST_F(HttpServerTest, RefusesConnectionsBeyondItsLimitWhileAllHaveARequest) {
   options_.max_connections = 2;
   Start();
   Client a(server_->port());
   Client b(server_->port());
-  a.Send(kGet);
-  b.Send(kGet);
-  a.Read();
-  b.Read();
+  a.Send(kWait);
+  b.Send(kWait);
+  handler_.WaitFor(2);
   Client c(server_->port());
   EXPECT_THAT(c.ReadAll(), StartsWith("HTTP/1.1 503"));
-  a.Close();
-  for (;;) {  // until the server has seen that
-    Client d(server_->port());
-    d.Send(kGet);
-    if (d.Read().starts_with("HTTP/1.1 200")) break;
-  }
+  handler_.Release();
+  EXPECT_THAT(a.Read(), HasSubstr("released"));
+  EXPECT_THAT(b.Read(), HasSubstr("released"));
+  EXPECT_THAT(Ask(kGet), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, AtItsLimitItClosesTheConnectionThatIsIdleForTheLongest) {
+  options_.max_connections = 3;
+  Start();
+  Client busy(server_->port());
+  busy.Send(kWait);
+  handler_.WaitFor(1);
+  Client oldest(server_->port());
+  oldest.Send(kGet);
+  oldest.Read();
+  Client newer(server_->port());
+  newer.Send(kGet);
+  newer.Read();
+  EXPECT_THAT(Ask(kGet), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(oldest.ReadAll(), "");
+  newer.Send(kGet);
+  EXPECT_THAT(newer.Read(), StartsWith("HTTP/1.1 200"));
+  handler_.Release();
+  EXPECT_THAT(busy.Read(), HasSubstr("released"));
 }
 
 TEST_F(HttpServerTest, TellsWhenAClientIsGone) {
