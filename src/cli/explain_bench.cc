@@ -28,6 +28,12 @@ BenchLoad PlainLoad(const std::vector<BenchMeasure>& measures) {
   return plain;
 }
 
+// "1.0 MiB", or "8 objects of 1.0 MiB".
+std::string ObjectsOf(const BenchLoad& load) {
+  const std::string size = FormatBytes(load.bytes);
+  return load.batch == 1 ? size : fmt::format("{} objects of {}", load.batch, size);
+}
+
 double Percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
@@ -51,21 +57,21 @@ std::vector<std::string> ExplainBench(const std::vector<BenchMeasure>& measures,
   const BenchMeasure* const cache = Find(measures, "cache get", load);
   const BenchMeasure* const hit = Find(measures, "host hit", load);
   if (!copy || !put || !get || !cache || !hit) return {};
-  const std::string size = FormatBytes(load.bytes * load.batch);
+  const double items = load.batch;  // of a call, whose time is that of all of them
   std::vector<std::string> text;
   text.push_back(fmt::format(
-      "A get of {} from {} takes {:.2f} ms, {}. That is {:.2f} GB/s, {:.0f} % of what copying the "
-      "same bytes in memory reaches here ({:.2f} GB/s).",
-      size, backend, get->p50_ms, WorstCase(*get), get->gb_per_s,
+      "A get of {} from {} takes {:.2f} ms, {}. On average that is {:.2f} GB/s, {:.0f} % of what "
+      "copying the same bytes in memory reaches here ({:.2f} GB/s).",
+      ObjectsOf(load), backend, get->p50_ms, WorstCase(*get), get->gb_per_s,
       Percent(get->gb_per_s, copy->gb_per_s), copy->gb_per_s));
   text.push_back(fmt::format(
-      "The cache above it checks every byte and gives them in {:.2f} ms ({:.2f} GB/s): an item "
-      "whose encoder takes longer than that is worth sharing.",
-      cache->p50_ms, cache->gb_per_s));
+      "The cache above it checks every byte and gives {} in {:.2f} ms ({:.2f} GB/s): an item whose "
+      "encoder takes longer than {:.2f} ms is worth sharing.",
+      load.batch == 1 ? "it" : "them", cache->p50_ms, cache->gb_per_s, cache->p50_ms / items));
   text.push_back(fmt::format(
       "Publishing one takes {:.2f} ms, and no request waits for that. An item that this node has "
       "in its own memory is found in {:.3f} ms.",
-      put->p50_ms, hit->p50_ms));
+      put->p50_ms / items, hit->p50_ms / items));
   const BenchMeasure* slowest = nullptr;
   const BenchMeasure* fastest = get;
   for (const BenchMeasure& measure : measures) {
@@ -75,14 +81,14 @@ std::vector<std::string> ExplainBench(const std::vector<BenchMeasure>& measures,
   }
   if (fastest->gb_per_s > 1.1 * get->gb_per_s) {
     text.push_back(fmt::format("With {} at a time on {} threads the store gives {:.2f} GB/s.",
-                               fastest->load.batch, fastest->load.threads, fastest->gb_per_s));
+                               ObjectsOf(fastest->load), fastest->load.threads, fastest->gb_per_s));
   }
   constexpr double kDefaultLookupTimeoutMs = 500;
   if (slowest && slowest->p99_ms > kDefaultLookupTimeoutMs) {
     text.push_back(fmt::format(
-        "Some look-ups take longer ({:.0f} ms) than a request waits for the store by default "
-        "(--lookup-timeout-ms 500): under such load they would be misses.",
-        *slowest->p99_ms));
+        "Some look-ups of {} on {} threads take longer ({:.0f} ms) than a request waits for the "
+        "store by default (--lookup-timeout-ms 500): under such load they would be misses.",
+        ObjectsOf(slowest->load), slowest->load.threads, *slowest->p99_ms));
   }
   return text;
 }

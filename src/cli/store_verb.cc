@@ -31,6 +31,15 @@ Status CheckIsThere(const StoreChoice& choice) {
   return Status::NotFound(fmt::format("there is no store folder '{}'", dir));
 }
 
+using Opened = Result<std::unique_ptr<EmbeddingStore>>;
+
+// `opened`, once it is up.
+Opened UpOrError(const StoreChoice& choice, Opened opened) {
+  if (!opened.ok() || WaitUntilUp(**opened, SteadyClock().Now() + kStartTime)) return opened;
+  return Status::Unavailable(
+      fmt::format("the store {} is not up: {}", choice.backend, (*opened)->Health().detail));
+}
+
 }  // namespace
 
 void AddStoreSourceFlags(CLI::App& command, StoreVerb* verb) {
@@ -53,10 +62,7 @@ Result<StoreChoice> ChooseStore(CLI::App& command, const StoreVerb& verb) {
 }
 
 Result<std::unique_ptr<EmbeddingStore>> OpenUp(const StoreChoice& choice) {
-  EMBERCACHE_ASSIGN_OR_RETURN(std::unique_ptr<EmbeddingStore> store, OpenStore(choice));
-  if (WaitUntilUp(*store, SteadyClock().Now() + kStartTime)) return store;
-  return Status::Unavailable(
-      fmt::format("the store {} is not up: {}", choice.backend, store->Health().detail));
+  return UpOrError(choice, OpenStore(choice));
 }
 
 int OpenExitCode(const Status& status) {
@@ -69,7 +75,7 @@ int WithStore(CLI::App& command, const StoreVerb& verb,
   if (!choice.ok()) return Fail(choice.status(), kExitUsage);
   const Status there = CheckIsThere(*choice);
   if (!there.ok()) return Fail(there, ExitCodeOf(there));
-  const auto store = OpenUp(*choice);
+  const auto store = UpOrError(*choice, OpenStoreToLook(*choice));
   if (!store.ok()) return Fail(store.status(), OpenExitCode(store.status()));
   const int exit_code = run(**store);
   (void)(*store)->Close(SteadyClock().Now() + kCallTime);

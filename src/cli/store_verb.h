@@ -32,7 +32,7 @@ Result<std::unique_ptr<EmbeddingStore>> OpenUp(const StoreChoice& choice);
 // The exit code for a store that does not open: usage where an option is wrong, else failed.
 int OpenExitCode(const Status& status);
 
-// Opens that store as above, which has to be there already, runs `run`, and closes it. What goes
+// Opens that store for a look, which has to be there already, runs `run`, and closes it. What goes
 // wrong is said on stderr. Returns the exit code, `run`'s where the store opened.
 int WithStore(CLI::App& command, const StoreVerb& verb,
               const std::function<int(EmbeddingStore&)>& run);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "embercache/store_factory.h"
+#include "src/store/file/file_store.h"
 #include "src/store/raw_format.h"
 
 namespace embercache {
@@ -25,6 +26,13 @@ Result<std::unique_ptr<EmbeddingStore>> OpenStore(const StoreChoice& choice) {
       "{}: format is 'raw', which is for callers that give hashes and exact token counts "
       "(embercache.sglang); it has to be 'envelope' here",
       choice.backend));
+}
+
+Result<std::unique_ptr<EmbeddingStore>> OpenStoreToLook(const StoreChoice& choice) {
+  if (choice.backend != "file") return OpenStore(choice);
+  StoreConfig config;
+  config.json = choice.config_json;
+  return OpenFileStoreToLook(config);
 }
 
 bool WaitUntilUp(EmbeddingStore& store, TimePoint deadline) {

@@ -71,7 +71,7 @@ void ReadersSeeWholeObjectsOrNone(ConformanceRun& run) {
 }
 
 void ReadersSeeTheOldObjectOrTheNew(ConformanceRun& run) {
-  if (!run.traits().immediate || !run.traits().changes_while_read) return;
+  if (!run.traits().immediate || !run.traits().changes_while_read) return run.NotOffered();
   EmbeddingStore& other = run.Another();
   const std::string key = run.Key("swapped");
   constexpr size_t kSize = 2 * kMiB + 5;
@@ -95,7 +95,7 @@ void ReadersSeeTheOldObjectOrTheNew(ConformanceRun& run) {
 }
 
 void RemovalLeavesReadersWholeObjectsOrMisses(ConformanceRun& run) {
-  if (!run.traits().changes_while_read) return;
+  if (!run.traits().changes_while_read) return run.NotOffered();
   EmbeddingStore& other = run.Another();
   const std::string key = run.Key("comes_and_goes");
   constexpr size_t kSize = 2 * kMiB;
@@ -124,7 +124,7 @@ void RemovalLeavesReadersWholeObjectsOrMisses(ConformanceRun& run) {
 }
 
 void WhatOneStorePutsAnotherGets(ConformanceRun& run) {
-  if (!run.traits().shared) return;
+  if (!run.traits().shared) return run.NotOffered();
   const std::string key = run.Key("passed_on");
   const Bytes bytes = PayloadOf(key, kMiB + 77);
   Store(run, key, bytes);

@@ -27,7 +27,7 @@ class StoreConformanceTest
 
 TEST_P(StoreConformanceTest, Conforms) {
   const auto& [backend, check] = GetParam();
-  for (const std::string& failure : RunConformanceCheck(check, backend.make())) {
+  for (const std::string& failure : RunConformanceCheck(check, backend.make()).failures) {
     ADD_FAILURE() << failure;
   }
 }

@@ -238,7 +238,7 @@ void OfTheSameKeyInABatchTheFirstPutCounts(ConformanceRun& run) {
 }
 
 void OfTheSameKeyInABatchTheLastReplacementStays(ConformanceRun& run) {
-  if (!run.traits().immediate) return;
+  if (!run.traits().immediate) return run.NotOffered();
   const std::string key = run.Key("twice");
   const Bytes first = PayloadOf("first", 9000);
   const Bytes second = PayloadOf("second", 90'000);
@@ -264,7 +264,7 @@ void PutIfAbsentKeepsWhatIsThere(ConformanceRun& run) {
 }
 
 void ReplaceTakesThePlaceOfWhatIsThere(ConformanceRun& run) {
-  if (!run.traits().immediate) return;
+  if (!run.traits().immediate) return run.NotOffered();
   const std::string key = run.Key("replaced");
   for (const size_t size : {size_t{10}, 3 * kMiB, 2 * kMiB, size_t{0}, size_t{4096}}) {
     if (size == 0 && !run.traits().empty_objects) continue;

@@ -73,8 +73,8 @@ void ConformanceRun::Finish() {
   Expect(leftovers.empty(), "left over: {}", leftovers);
 }
 
-std::vector<std::string> RunConformanceCheck(const ConformanceCheck& check,
-                                             const StoreUnderTest& under_test) {
+ConformanceOutcome RunConformanceCheck(const ConformanceCheck& check,
+                                       const StoreUnderTest& under_test) {
   ConformanceRun run(under_test);
   try {
     if (run.Start()) check.run(run);
@@ -82,7 +82,7 @@ std::vector<std::string> RunConformanceCheck(const ConformanceCheck& check,
   } catch (const std::exception& error) {
     run.Fail(fmt::format("the store threw: {}", error.what()));
   }
-  return run.failures();
+  return {run.failures(), run.offered()};
 }
 
 }  // namespace embercache

@@ -81,6 +81,10 @@ class ConformanceRun {
   void Fail(std::string message);
   std::vector<std::string> failures();
 
+  // Says that the store does not offer what the check is about.
+  void NotOffered() { offered_ = false; }
+  bool offered() const { return offered_; }
+
  private:
   const StoreUnderTest& under_test_;
   const std::string prefix_;
@@ -88,6 +92,7 @@ class ConformanceRun {
   std::mutex mutex_;
   std::set<std::string> keys_;
   std::vector<std::string> failures_;
+  bool offered_ = true;
 };
 
 struct ConformanceCheck {
@@ -98,8 +103,13 @@ struct ConformanceCheck {
 // All checks, in the order in which they build on each other.
 std::span<const ConformanceCheck> ConformanceChecks();
 
-// Runs one check; returns what it found wrong, nothing when the store conforms.
-std::vector<std::string> RunConformanceCheck(const ConformanceCheck& check,
-                                             const StoreUnderTest& under_test);
+struct ConformanceOutcome {
+  std::vector<std::string> failures;  // none: the store conforms
+  // False: it does not offer what the check is about, and no more than that it says so was checked.
+  bool offered = true;
+};
+
+ConformanceOutcome RunConformanceCheck(const ConformanceCheck& check,
+                                       const StoreUnderTest& under_test);
 
 }  // namespace embercache

@@ -38,10 +38,29 @@ def test_a_plugin_that_does_not_load_is_named():
     assert "nosuch.so" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_what_a_store_does_not_offer_is_told_as_such():
+    done = run("conformance", "--mm-global-cache-backend", "memory")
+    lines = dict(line.rsplit("  ", 1) for line in done.stdout.splitlines() if "  " in line)
+    told = {check.strip(): word.strip() for check, word in lines.items()}
+    assert told["WhatOneStorePutsAnotherGets"] == "not offered"
+    assert told["ObjectsOfAllSizesComeBackWhole"] == "ok"
+    report = json.loads(run("conformance", "--mm-global-cache-backend", "memory", "--json").stdout)
+    offered = {check["name"]: check["offered"] for check in report["checks"]}
+    assert not offered["WhatOneStorePutsAnotherGets"] and offered["ObjectsOfAllSizesComeBackWhole"]
+    assert report["not_offered"] == sum(not value for value in offered.values())
+    assert report["passed"] + report["not_offered"] == len(offered) and report["failed"] == 0
+    assert f"{report['not_offered']} not offered" in done.stdout.splitlines()[-1]
+
+
+def nothing_is_left_in(store):
+    """No object, and no folder that was made for one."""
+    return [path.name for path in store.iterdir()] == [".embercache"]
+
+
 def test_the_file_store_conforms_and_is_left_clean(tmp_path):
     done = run("conformance", "--file-store-dir", tmp_path)
     assert "shared between two stores: yes" in done.stdout
-    assert json.loads(run("ls", "--file-store-dir", tmp_path, "--json").stdout)["count"] == 0
+    assert nothing_is_left_in(tmp_path)
 
 
 QUICK = ("--sizes", "64KiB,1MiB", "--batches", "1,2", "--threads", "1,2", "--time", "1ms")
@@ -68,7 +87,7 @@ def test_bench_measures_every_way_of_use(backend, tmp_path):
         assert (measure["gb_per_s"] > 0) == (measure["op"] != "host hit")
     assert report["says"] and all(sentence in done.stdout for sentence in report["says"])
     if backend == "file":
-        assert json.loads(run("ls", *store, "--json").stdout)["count"] == 0
+        assert nothing_is_left_in(tmp_path / "store")
 
 
 def test_bench_says_when_a_store_loses_bytes(tmp_path):

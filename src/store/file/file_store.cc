@@ -50,6 +50,9 @@ class FileStore final : public EmbeddingStore {
   FileStore(FileStoreOptions options, const Clock* clock)
       : options_(std::move(options)), clock_(clock) {}
 
+  // The folder alone.
+  Status Open() { return Tree().status(); }
+  // And proves that it can be written, and brings it within its budget.
   Status Start();
 
   std::string_view name() const override { return "file"; }
@@ -361,7 +364,7 @@ void FileStore::NotePut(const Status& status) {
   const TimePoint now = clock_->Now();
   backoff_.Failed(status, now);
   if (const uint64_t failures = log_limiter_.Admit(now); failures > 0) {
-    LOG_WARNING("{} puts failed, the last one: {}", failures, status.message());
+    LOG_WARNING("puts that failed: {}, last: {}", failures, status.message());
   }
 }
 
@@ -454,9 +457,7 @@ Status FileStore::Close(TimePoint deadline) {
   return gate_.Close(deadline);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<EmbeddingStore>> CreateFileStore(const StoreConfig& config) {
+Result<FileStoreOptions> ReadOptions(const StoreConfig& config) {
   FileStoreOptions file;
   file.limits.max_bytes = 10ULL << 30;
   Duration ttl = Duration::zero();
@@ -474,8 +475,22 @@ Result<std::unique_ptr<EmbeddingStore>> CreateFileStore(const StoreConfig& confi
         "option 'ttl' of store backend 'file' has to be \"0s\" or at least \"1s\"");
   }
   file.limits.ttl_s = std::chrono::duration_cast<std::chrono::seconds>(ttl).count();
-  auto store = std::make_unique<FileStore>(std::move(file), config.clock);
+  return file;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddingStore>> CreateFileStore(const StoreConfig& config) {
+  EMBERCACHE_ASSIGN_OR_RETURN(FileStoreOptions options, ReadOptions(config));
+  auto store = std::make_unique<FileStore>(std::move(options), config.clock);
   EMBERCACHE_RETURN_IF_ERROR(store->Start());
+  return std::unique_ptr<EmbeddingStore>(std::move(store));
+}
+
+Result<std::unique_ptr<EmbeddingStore>> OpenFileStoreToLook(const StoreConfig& config) {
+  EMBERCACHE_ASSIGN_OR_RETURN(FileStoreOptions options, ReadOptions(config));
+  auto store = std::make_unique<FileStore>(std::move(options), config.clock);
+  EMBERCACHE_RETURN_IF_ERROR(store->Open());
   return std::unique_ptr<EmbeddingStore>(std::move(store));
 }
 

@@ -21,4 +21,8 @@ namespace embercache {
 // retryable errors, for as long as it does.
 Result<std::unique_ptr<EmbeddingStore>> CreateFileStore(const StoreConfig& config);
 
+// The same over a folder that is there, for a look at it: opening and reading it makes, evicts and
+// sweeps nothing, so that the right to read is enough.
+Result<std::unique_ptr<EmbeddingStore>> OpenFileStoreToLook(const StoreConfig& config);
+
 }  // namespace embercache

@@ -57,6 +57,14 @@ uint64_t ChargeOfFile(const struct stat& info) {
   return ChargeOf(static_cast<uint64_t>(info.st_size));
 }
 
+// Those above an object that was removed: who asks for that wants no trace. Those of evicted ones
+// stay for the objects that come instead.
+void RemoveEmptyFolders(int root_fd, const std::string& path) {
+  for (size_t end = path.rfind('/'); end != path.npos && end > 0; end = path.rfind('/', end - 1)) {
+    if (unlinkat(root_fd, path.substr(0, end).c_str(), AT_REMOVEDIR) != 0) return;
+  }
+}
+
 // False with errno set.
 bool StatFile(int root_fd, const std::string& path, struct stat* info) {
   return fstatat(root_fd, path.c_str(), info, AT_SYMLINK_NOFOLLOW) == 0;
@@ -163,7 +171,10 @@ Result<RemoveOutcome> ObjectTree::Remove(const std::string& path,
   EMBERCACHE_ASSIGN_OR_RETURN(Ledger::Guard guard, ledger_.Lock(context, *clock_));
   if (StatFile(fd(), path, &info)) {
     if (version && *version != VersionOf(info)) return RemoveOutcome::kChanged;
-    if (Unlink(guard, path, info)) return RemoveOutcome::kRemoved;
+    if (Unlink(guard, path, info)) {
+      RemoveEmptyFolders(fd(), path);
+      return RemoveOutcome::kRemoved;
+    }
   }
   if (errno == ENOENT) return RemoveOutcome::kAbsent;
   return IoError(errno, "remove " + path);
@@ -224,7 +235,7 @@ uint64_t ObjectTree::EvictNext(Ledger::Guard& guard) {
 
 Status ObjectTree::SweepTemps(Ledger::Guard& guard) {
   EMBERCACHE_ASSIGN_OR_RETURN(const TempSweep sweep, SweepTempFiles(fd(), kTempFolder));
-  if (sweep.removed > 0) LOG_INFO("file store: removed {} half-written files", sweep.removed);
+  if (sweep.removed > 0) LOG_INFO("file store: half-written files removed: {}", sweep.removed);
   guard.page().pending_bytes = sweep.live_bytes;
   next_sweep_ = clock_->Now() + kSweepInterval;
   return Status::Ok();
