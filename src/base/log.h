@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,28 @@ Status SetLogLevel(std::string_view level);
 // choices.
 Status SetLogFormat(std::string_view format);
 
+// What was set last.
+std::string LogLevel();
+std::string LogFormat();
+
 // The logger that all of EmberCache writes to. Thread-safe.
 spdlog::logger& Log();
+
+// Hears every warning and error of the process while it lives, whatever the level that was set.
+// Thread-safe.
+class LogTap {
+ public:
+  // `place` is the line of the source that logs, "…/src/io/transfer_lane.cc:203", which tells one
+  // kind of trouble from another. Runs on the thread that logs, and must not log.
+  using Hear = std::function<void(std::string_view place, std::string_view message)>;
+  explicit LogTap(Hear hear);
+  ~LogTap();
+  LogTap(const LogTap&) = delete;
+  LogTap& operator=(const LogTap&) = delete;
+
+ private:
+  const Hear hear_;
+};
 
 // Lets one record through each `interval`, and tells how many it stands for. Thread-safe.
 class LogLimiter {
@@ -39,7 +60,9 @@ class LogLimiter {
 
 }  // namespace embercache
 
-#define LOG_DEBUG(...) ::embercache::Log().debug(__VA_ARGS__)
-#define LOG_INFO(...) ::embercache::Log().info(__VA_ARGS__)
-#define LOG_WARNING(...) ::embercache::Log().warn(__VA_ARGS__)
-#define LOG_ERROR(...) ::embercache::Log().error(__VA_ARGS__)
+#define EMBERCACHE_LOG(level, ...) \
+  ::embercache::Log().log(::spdlog::source_loc{__FILE__, __LINE__, ""}, (level), __VA_ARGS__)
+#define LOG_DEBUG(...) EMBERCACHE_LOG(::spdlog::level::debug, __VA_ARGS__)
+#define LOG_INFO(...) EMBERCACHE_LOG(::spdlog::level::info, __VA_ARGS__)
+#define LOG_WARNING(...) EMBERCACHE_LOG(::spdlog::level::warn, __VA_ARGS__)
+#define LOG_ERROR(...) EMBERCACHE_LOG(::spdlog::level::err, __VA_ARGS__)

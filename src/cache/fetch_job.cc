@@ -168,7 +168,7 @@ bool FetchJob::BadAtStore(Pending& item, const char* op, const Status& reason) {
 bool FetchJob::Incompatible(const Pending& item) {
   cache_.metrics_->incompatible.Add({{"backend", std::string(cache_.store_->name())}}).Increment();
   if (const uint64_t count = cache_.incompatible_log_.Admit(cache_.clock_->Now())) {
-    LOG_WARNING("store {}: {} objects of another format version or origin, last {}; each is a miss",
+    LOG_WARNING("store {}: objects of another format version or origin, misses: {}, last {}",
                 cache_.store_->name(), count, item.key_text);
   }
   Finish(item, FetchOutcome::kMiss);

@@ -128,8 +128,8 @@ void GlobalCache::SubmitFetch(std::shared_ptr<FetchJob> job, size_t count, TimeP
 void GlobalCache::LogFailure(const char* what, const Status& status) {
   if (status.ok()) return;
   if (const uint64_t count = failure_log_.Admit(clock_->Now())) {
-    LOG_WARNING("store {}: {} batches of {} or the like failed, last: {}", store_->name(), count,
-                what, status.ToString());
+    LOG_WARNING("store {}: calls that failed: {}, last of {}: {}", store_->name(), count, what,
+                status.ToString());
   }
 }
 
@@ -401,8 +401,8 @@ void GlobalCache::Remove(const EmbeddingKey& key, TimePoint deadline,
 void GlobalCache::CountCorruption(const EmbeddingKey& key, const Status& reason) {
   metrics_->corruptions.Add({{"backend", std::string(store_->name())}}).Increment();
   if (const uint64_t count = corrupt_log_.Admit(clock_->Now())) {
-    LOG_WARNING("store {}: {} bad objects, last {}: {}; none is served", store_->name(), count,
-                key.Text(), reason.message());
+    LOG_WARNING("store {}: bad objects, none of them served: {}, last {}: {}", store_->name(),
+                count, key.Text(), reason.message());
   }
 }
 

@@ -5,6 +5,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/report.h"
 #include "src/cli/serve_flags.h"
+#include "src/store/redacted_options.h"
 
 namespace embercache {
 namespace {
@@ -15,24 +16,45 @@ std::string Joined(const std::vector<std::string>& values) {
   return text;
 }
 
+// What is in force where nobody set it, and passwords hidden.
+void Complete(const EncodeServerOptions& options, Setting* setting) {
+  std::vector<std::string>& values = setting->values;
+  if (setting->name == "mm_global_cache_config" && !values.empty() && values[0].starts_with('{')) {
+    values[0] = RedactedOptions(values[0]);
+  }
+  if (!values.empty() && values.front().empty()) values.clear();
+  if (!values.empty()) return;
+  if (setting->name == "mm_global_cache_size_gb") {
+    values = {fmt::format("{}", static_cast<double>(options.pool_bytes) / 1e9)};
+  } else if (setting->name == "mm_global_cache_backend" && options.enable_global_cache) {
+    values = {options.store.backend};
+  }
+}
+
 void PrintSettings(const std::vector<Setting>& settings) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const Setting& setting : settings) {
-    json[setting.name] = {{"value", Joined(setting.values)}, {"origin", setting.origin}};
+    nlohmann::ordered_json value;  // null: none
+    if (!setting.values.empty()) value = Joined(setting.values);
+    json[setting.name] = {{"value", value}, {"origin", setting.origin}};
   }
   PrintJson(json);
 }
 
 int PrintConfig(const ServeFlags& flags, CLI::App& command, bool json) {
-  const auto settings = ResolveSettings(command);
-  const Status status = settings.ok() ? ServerOptionsFrom(flags).status() : settings.status();
-  if (!status.ok()) return Fail(status, kExitUsage);
+  auto settings = ResolveSettings(command);
+  if (!settings.ok()) return Fail(settings.status(), kExitUsage);
+  const auto options = ServerOptionsFrom(flags);
+  if (!options.ok()) return Fail(options.status(), kExitUsage);
+  WarnOfUnknownVariables(command);
+  for (Setting& setting : *settings) Complete(*options, &setting);
   if (json) {
     PrintSettings(*settings);
     return kExitFine;
   }
   for (const Setting& setting : *settings) {
-    fmt::print("{:<26} {:<12} {}\n", setting.name, setting.origin, Joined(setting.values));
+    fmt::print("{:<26} {:<12} {}\n", setting.name, setting.origin,
+               setting.values.empty() ? "none" : Joined(setting.values));
   }
   return kExitFine;
 }

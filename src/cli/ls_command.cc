@@ -29,7 +29,8 @@ int List(EmbeddingStore& store, bool json) {
   });
   if (json) fmt::print("],\n\"count\":{},\"bytes\":{}}}\n", objects, bytes);
   if (!status.ok()) return Fail(status, kExitFailed);
-  if (!json) fmt::print("{} objects, {}\n", objects, FormatBytes(bytes));
+  if (!json)
+    fmt::print("{} {}, {}\n", objects, objects == 1 ? "object" : "objects", FormatBytes(bytes));
   return kExitFine;
 }
 

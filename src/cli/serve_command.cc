@@ -67,9 +67,7 @@ int Serve(const ServeFlags& flags, CLI::App& command, const std::vector<std::str
   if (!options.ok()) return Fail(options.status(), kExitUsage);
   const Status log = SetLog(flags);
   if (!log.ok()) return Fail(log, kExitUsage);
-  for (const std::string& name : UnknownVariables(command)) {
-    LOG_WARNING("the variable {} is none that embercache serve knows", name);
-  }
+  WarnOfUnknownVariables(command);
   RaiseDescriptorLimit();
   // Never destroyed: its thread waits for signals until the end.
   auto* const signals = new SignalThread();

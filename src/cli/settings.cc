@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <map>
 #include <string_view>
 
+#include "src/base/log.h"
 #include "src/cli/option_types.h"
 #include "src/cli/settings_file.h"
 
@@ -17,6 +19,8 @@ namespace {
 
 constexpr std::string_view kVariablePrefix = "EMBERCACHE_";
 constexpr char kConfigOption[] = "--config";
+// The redis store takes them.
+constexpr std::array kStoreVariables = {"EMBERCACHE_REDIS_USERNAME", "EMBERCACHE_REDIS_PASSWORD"};
 
 using Values = std::vector<std::string>;
 
@@ -67,6 +71,14 @@ std::string Truth(std::string text) {
   return {};
 }
 
+// Those given, else the default.
+Values ValuesOf(const CLI::Option& option) {
+  if (option.count() > 0) return option.results();
+  if (KindOf(option) == OptionKind::kSwitch) return {"false"};
+  if (option.get_default_str().empty()) return {};
+  return {option.get_default_str()};
+}
+
 Status FillFromEnvironment(CLI::Option& option, std::string* origin) {
   const std::string variable = VariableOf(option);
   const char* const value = std::getenv(variable.c_str());
@@ -114,25 +126,24 @@ Result<std::vector<Setting>> ResolveSettings(CLI::App& command,
       origins[name] = "file";
       EMBERCACHE_RETURN_IF_ERROR(Fill(*option, entry->second.values, entry->second.where));
     }
-    const Values values =
-        option->count() > 0 ? option->results() : Values{option->get_default_str()};
-    settings.push_back({name, values, origins[name]});
+    settings.push_back({name, ValuesOf(*option), origins[name]});
   }
   return settings;
 }
 
-std::vector<std::string> UnknownVariables(const CLI::App& command) {
-  std::set<std::string> known;
+void WarnOfUnknownVariables(const CLI::App& command) {
+  std::set<std::string> known(kStoreVariables.begin(), kStoreVariables.end());
   for (const CLI::Option* option : OptionsOf(command)) known.insert(VariableOf(*option));
-  std::vector<std::string> unknown;
+  std::set<std::string> unknown;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text(*variable);
     if (!text.starts_with(kVariablePrefix)) continue;
     std::string name(text.substr(0, text.find('=')));
-    if (!known.contains(name)) unknown.push_back(std::move(name));
+    if (!known.contains(name)) unknown.insert(std::move(name));
   }
-  std::sort(unknown.begin(), unknown.end());
-  return unknown;
+  for (const std::string& name : unknown) {
+    LOG_WARNING("the variable {} is none that embercache serve knows", name);
+  }
 }
 
 }  // namespace embercache

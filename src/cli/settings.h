@@ -11,8 +11,8 @@ namespace embercache {
 
 // An option's value, and where it comes from: "flag", "environment", "file" or "default".
 struct Setting {
-  std::string name;  // without dashes: "max_items"
-  std::vector<std::string> values;
+  std::string name;                 // without dashes: "max_items"
+  std::vector<std::string> values;  // none: nobody gave one, and the option has no default
   std::string origin;
 };
 
@@ -27,7 +27,8 @@ std::set<std::string> SettingNames(const CLI::App& command);
 Result<std::vector<Setting>> ResolveSettings(CLI::App& command,
                                              const std::set<std::string>& others = {});
 
-// Variables named EMBERCACHE_… that no option takes.
-std::vector<std::string> UnknownVariables(const CLI::App& command);
+// Warns in the log of each variable named EMBERCACHE_… that no option of `command` and no store
+// takes.
+void WarnOfUnknownVariables(const CLI::App& command);
 
 }  // namespace embercache

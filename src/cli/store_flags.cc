@@ -49,6 +49,8 @@ Result<StoreChoice> StoreChoiceFrom(const StoreFlags& flags) {
     choice.config_json = nlohmann::json{{"dir", *flags.file_store_dir}}.dump();
   } else if (flags.config) {
     EMBERCACHE_ASSIGN_OR_RETURN(choice.config_json, ReadConfig(*flags.config));
+  } else if (choice.backend == "file") {
+    return Status::Invalid("the file store needs its folder: --file-store-dir DIR");
   }
   return choice;
 }

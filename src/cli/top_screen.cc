@@ -229,9 +229,10 @@ void TopScreen::AddRest(std::vector<std::string>* lines) const {
   const Json& errors = stats_.at("recent_errors");
   lines->emplace_back(errors.empty() ? "Last errors          none" : "Last errors");
   for (const Json& error : errors) {
-    lines->push_back(fmt::format("  {} {} {} ({})", ClockTime(error.value("unix_ms", int64_t{0})),
+    const std::string request = error.value("request_id", "");
+    lines->push_back(fmt::format("  {} {} {}{}", ClockTime(error.value("unix_ms", int64_t{0})),
                                  error.value("code", ""), error.value("message", ""),
-                                 error.value("request_id", "")));
+                                 request.empty() ? "" : " (" + request + ")"));
   }
 }
 

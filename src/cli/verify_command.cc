@@ -116,12 +116,12 @@ int Verifier::Report() {
   // A store that is clean again is what scrub is for.
   const bool left = corrupt_ > removed_ && !verb_.remove;
   if (left || failed_ > 0) {
-    return Fail(Status::Corruption(fmt::format("{} objects are corrupt, {} could not be checked",
+    return Fail(Status::Corruption(fmt::format("{} corrupt, {} could not be checked",
                                                corrupt_ - removed_, failed_)),
                 kExitFailed);
   }
   if (!verb_.keys.empty() && absent_ > 0) {
-    return Fail(Status::NotFound(fmt::format("{} objects are not there", absent_)), kExitNotFound);
+    return Fail(Status::NotFound(fmt::format("not there: {}", absent_)), kExitNotFound);
   }
   return kExitFine;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "src/base/mutex.h"
@@ -25,14 +26,25 @@ std::string LibraryPath(const std::string& library_or_root) {
   return (fs::path(library_or_root) / "lib" / "libonnxruntime.so.1").string();
 }
 
-// What to try, in order. Something that was asked for is tried alone.
-std::vector<std::string> Candidates(const std::string& option) {
-  if (!option.empty()) return {LibraryPath(option)};
+struct Search {
+  std::vector<std::string> paths;  // to try, in order
+  std::string advice;              // where none of them is one
+};
+
+// Something that was asked for is tried alone.
+Search WhereToLook(const std::string& option) {
+  if (!option.empty()) return {{LibraryPath(option)}, "name another one, or none"};
   for (const char* variable : {"ONNXRUNTIME_LIBRARY", "ONNXRUNTIME_ROOT"}) {
     const char* value = std::getenv(variable);
-    if (value != nullptr && *value != '\0') return {LibraryPath(value)};
+    if (value == nullptr || *value == '\0') continue;
+    return {{LibraryPath(value)},
+            fmt::format("the variable {} is '{}'; it has to name {}, or be unset", variable, value,
+                        variable == std::string_view("ONNXRUNTIME_ROOT")
+                            ? "a folder with lib/libonnxruntime.so"
+                            : "the library libonnxruntime.so")};
   }
-  return {LibraryPath(EMBERCACHE_ONNXRUNTIME_ROOT), "libonnxruntime.so.1", "libonnxruntime.so"};
+  return {{LibraryPath(EMBERCACHE_ONNXRUNTIME_ROOT), "libonnxruntime.so.1", "libonnxruntime.so"},
+          "scripts/bootstrap brings it; ONNXRUNTIME_LIBRARY may name another"};
 }
 
 Result<const OrtApi*> LoadApi(const std::string& path) {
@@ -53,7 +65,8 @@ Result<const OrtApi*> LoadApi(const std::string& path) {
 
 Result<Ort::Env*> Load(const std::string& option) {
   std::string tried;
-  for (const std::string& path : Candidates(option)) {
+  const Search search = WhereToLook(option);
+  for (const std::string& path : search.paths) {
     const Result<const OrtApi*> api = LoadApi(path);
     if (!api.ok()) {
       tried += fmt::format("{}{}", tried.empty() ? "" : "; ", api.status().message());
@@ -66,10 +79,8 @@ Result<Ort::Env*> Load(const std::string& option) {
       return Status::Unavailable(fmt::format("{}: {}", path, error.what()));
     }
   }
-  return Status::Unavailable(fmt::format(
-      "ONNX Runtime cannot be loaded: {} (scripts/bootstrap brings it; $ONNXRUNTIME_ROOT names "
-      "another)",
-      tried));
+  return Status::Unavailable(
+      fmt::format("ONNX Runtime cannot be loaded: {} ({})", tried, search.advice));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <thread>
 
@@ -31,6 +32,8 @@ namespace {
 // How long /ready waits for the store's first answer.
 constexpr Duration kStoreStartTime = std::chrono::seconds(5);
 
+constexpr std::array<std::string_view, 3> kStoreLayers = {"src/cache/", "src/io/", "src/store/"};
+
 size_t Cores() {
   return std::max<size_t>(1, std::thread::hardware_concurrency());
 }
@@ -50,6 +53,12 @@ Duration PublishConfirm(std::string_view backend) {
   if (backend == "redis") return std::chrono::seconds(30);
   if (backend == "mooncake") return std::chrono::seconds(60);
   return Duration::zero();
+}
+
+// The layers that use stores, and the stores.
+bool IsOfAStore(std::string_view place) {
+  return std::any_of(kStoreLayers.begin(), kStoreLayers.end(),
+                     [&](std::string_view layer) { return place.find(layer) != place.npos; });
 }
 
 std::string_view StoreStateName(const ControllerStats& stats) {
@@ -76,8 +85,12 @@ struct EncodeServer::Impl {
   HttpResponse ReadyAnswer() const;
   HttpResponse StatsAnswer() const;
 
-  const EncodeServerOptions options;
+  EncodeServerOptions options;  // the port, once it is known, is the real one; else const
   LiveLimits limits;
+  RecentErrors errors;
+  const LogTap store_trouble{[this](std::string_view place, std::string_view message) {
+    if (IsOfAStore(place)) errors.AddTrouble(std::string(place), message);
+  }};
   const std::shared_ptr<Metrics> metrics;
   ThreadPool background;
   ThreadPool workers;
@@ -200,7 +213,7 @@ HttpResponse EncodeServer::Impl::StatsAnswer() const {
                              .store_description = store ? store->DescribeJson() : "{}",
                              .admitted_items = service->admitted_items(),
                              .uptime = SteadyClock().Now() - started,
-                             .errors = service->recent_errors().Get()});
+                             .errors = errors.Get()});
   return response;
 }
 
@@ -218,6 +231,7 @@ void EncodeServer::Impl::OpenRoutes() {
                                                                .timer = timer.get(),
                                                                .metrics = metrics.get(),
                                                                .limits = &limits,
+                                                               .errors = &errors,
                                                                .media_root = media_root,
                                                                .models = models});
   cache_route = std::make_unique<CacheRoute>(controller.get(), &limits, models);
@@ -252,6 +266,7 @@ Result<std::unique_ptr<EncodeServer>> EncodeServer::Listen(EncodeServerOptions o
   EMBERCACHE_RETURN_IF_ERROR(impl->Open());
   EMBERCACHE_ASSIGN_OR_RETURN(impl->http,
                               HttpServer::Start(HttpOptions(impl->options), &impl->routes));
+  impl->options.port = impl->http->port();
   return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
 }
 

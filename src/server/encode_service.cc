@@ -21,11 +21,11 @@ bool EncodeService::Admit(size_t items, size_t limit) {
 }
 
 void EncodeService::NoteFailure(const std::string& request_id, const Status& status) {
-  recent_errors_.Add(request_id, status);
+  parts_.errors->Add(request_id, status);
   if (HttpStatusOf(status) < 500) return;
   LogLimiter& limiter = trouble_[static_cast<size_t>(status.code())];
   if (const uint64_t times = limiter.Admit(SteadyClock().Now())) {
-    LOG_WARNING("{} {} times, last for request {}: {}", StatusCodeName(status.code()), times,
+    LOG_WARNING("{}, times: {}, last for request {}: {}", StatusCodeName(status.code()), times,
                 request_id, status.message());
   }
 }

@@ -27,6 +27,7 @@ struct EncodeServiceParts {
   Timer* timer;
   Metrics* metrics;
   const LiveLimits* limits;
+  RecentErrors* errors;
   MediaRoot media_root;
   std::vector<std::shared_ptr<const ServedModel>> models;
 };
@@ -42,7 +43,6 @@ class EncodeService {
 
   // Items admitted and not answered.
   size_t admitted_items() const { return admitted_.load(); }
-  const RecentErrors& recent_errors() const { return recent_errors_; }
 
  private:
   friend class EncodeTask;
@@ -57,7 +57,6 @@ class EncodeService {
 
   const EncodeServiceParts parts_;
   std::atomic<size_t> admitted_{0};
-  RecentErrors recent_errors_;
   std::array<LogLimiter, 11> trouble_;  // by StatusCode
 };
 

@@ -1,6 +1,7 @@
 #include "src/server/recent_errors.h"
 
 #include <chrono>
+#include <utility>
 
 #include "src/server/error_response.h"
 
@@ -17,8 +18,18 @@ int64_t UnixMilliseconds() {
 }  // namespace
 
 void RecentErrors::Add(const std::string& request_id, const Status& status) {
-  Entry entry{UnixMilliseconds(), request_id, status.code(), Shortened(status.message())};
+  Push({UnixMilliseconds(), request_id, status.code(), Shortened(status.message()), {}});
+}
+
+void RecentErrors::AddTrouble(const std::string& kind, std::string_view message) {
+  Push({UnixMilliseconds(), {}, StatusCode::kUnavailable, Shortened(message), kind});
+}
+
+void RecentErrors::Push(Entry entry) {
   MutexLock lock(mutex_);
+  if (!entry.kind.empty()) {
+    std::erase_if(entries_, [&](const Entry& other) { return other.kind == entry.kind; });
+  }
   entries_.push_front(std::move(entry));
   if (entries_.size() > kMaxEntries) entries_.pop_back();
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "embercache/status.h"
@@ -18,13 +19,19 @@ class RecentErrors {
     std::string request_id;
     StatusCode code = StatusCode::kInternal;
     std::string message;
+    std::string kind;  // of trouble; empty for what failed a request
   };
 
   void Add(const std::string& request_id, const Status& status);
+  // Trouble that no request is to blame for, and that comes again and again: the newest of each
+  // `kind` is kept. `message` tells how often it came.
+  void AddTrouble(const std::string& kind, std::string_view message);
   // The newest first.
   std::vector<Entry> Get() const;
 
  private:
+  void Push(Entry entry);
+
   mutable Mutex mutex_;
   std::deque<Entry> entries_ GUARDED_BY(mutex_);
 };

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/log.h"
 #include "src/server/version.h"
+#include "src/store/redacted_options.h"
 
 namespace embercache {
 namespace {
@@ -13,13 +15,25 @@ int64_t Milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
+Json StoreConfigOf(const EncodeServerOptions& options) {
+  if (!options.enable_global_cache) return Json::object();
+  const std::string text = RedactedOptions(options.store.config_json);
+  Json config = Json::parse(text, nullptr, false);
+  return config.is_discarded() ? Json(text) : config;
+}
+
+// The text of --namespace goes into keys, and is nobody's business: what models have of it is in
+// their namespace digest.
 Json ConfigurationOf(const EncodeServerOptions& options, const Limits& limits) {
   Json models = Json::array();
   for (const ModelSource& model : options.models) models.push_back(model.dir);
   return {{"models", models},
           {"host", options.host},
+          {"port", options.port},
+          {"namespace", options.tenant_salt.empty() ? "" : "***"},
           {"enable_mm_global_cache", options.enable_global_cache},
           {"mm_global_cache_backend", options.enable_global_cache ? options.store.backend : ""},
+          {"mm_global_cache_config", StoreConfigOf(options)},
           {"mm_global_cache_bytes", options.pool_bytes},
           {"epoch", options.epoch},
           {"lookup_timeout_ms", Milliseconds(limits.lookup_timeout)},
@@ -30,7 +44,9 @@ Json ConfigurationOf(const EncodeServerOptions& options, const Limits& limits) {
           {"max_pixels", options.max_pixels},
           {"max_batch_size", options.max_batch_items},
           {"max_batch_wait_ms", Milliseconds(options.max_batch_wait)},
-          {"media_root", options.media_root}};
+          {"media_root", options.media_root},
+          {"log_level", LogLevel()},
+          {"log_format", LogFormat()}};
 }
 
 Json ModelsOf(const StatsSource& source) {

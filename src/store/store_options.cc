@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/units.h"
+#include "src/store/redacted_options.h"
 
 namespace embercache {
 
@@ -20,7 +21,15 @@ struct StoreOptions::State {
   void Fail(std::string_view option, std::string_view what) {
     if (!error.ok()) return;
     error = Status::Invalid(fmt::format("option '{}' of store backend '{}' {}, not {}", option,
-                                        backend, what, object[std::string(option)].dump()));
+                                        backend, what, Given(option)));
+  }
+
+  // Its value, for a message: a password is not told.
+  std::string Given(std::string_view option) const {
+    const std::string name(option);
+    const auto redacted =
+        nlohmann::json::parse(RedactedOptions(nlohmann::json{{name, object[name]}}.dump()));
+    return redacted[name].dump();
   }
 
   // The option's value, null when it is not given.

@@ -125,3 +125,39 @@ def test_completion_has_every_command_and_option_of_help(shell):
 
 def test_another_shell_is_refused():
     assert "bash, zsh or fish" in run("completion", "ksh", exit_code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "words, parts",
+    [
+        (("serve", "--modell", "x"), ["serve has no option '--modell'", "did you mean --model?", "embercache serve --help"]),
+        (("serve", "--modle=x"), ["'--modle'", "did you mean --model?"]),
+        (("verify", "--file-store-dri", "x"), ["'--file-store-dri'", "did you mean --file-store-dir?", "embercache verify --help"]),
+        (("ls", "--file-store", "x"), ["did you mean --file-store-dir?"]),
+        (("ls", "--jsn"), ["did you mean --json?"]),
+        (("ls", "--port", "1"), ["ls has no option '--port'", "embercache ls --help"]),
+        (("serve", "models/vit"), ["serve", "'models/vit'", "--model", "embercache serve --help"]),
+        (("ls", "store"), ["ls", "'store'", "--file-store-dir", "embercache ls --help"]),
+        (("version", "x"), ["version", "'x'", "embercache version --help"]),
+        (("get",), ["KEY is required", "embercache get --help"]),
+        ((), ["no command", "embercache serve --model DIR", "embercache --help"]),
+        (("serv",), ["no command 'serv'", "did you mean serve?", "embercache --help"]),
+        (("bnech",), ["no command 'bnech'", "did you mean bench?"]),
+        (("xyz",), ["no command 'xyz'", "embercache --help"]),
+        (("--hlep",), ["embercache has no option '--hlep'", "did you mean --help?"]),
+        (("--model", "x", "serve"), ["'--model'", "behind the command"]),
+        (("ls",), ["--file-store-dir DIR"]),
+        (("conformance",), ["--file-store-dir DIR"]),
+        (("serve", "--model", "m", "--enable-mm-global-cache"), ["--file-store-dir DIR"]),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_what_would_be_right(words, parts):
+    done = run(*words, exit_code=2)
+    assert done.stdout == "" and done.stderr.startswith("embercache: ") and done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("words", [("xyz",), ("ls", "--port", "1"), ("serve", "--wholly-else")])
+def test_nothing_is_suggested_where_nothing_is_near(words):
+    assert "did you mean" not in run(*words, exit_code=2).stderr

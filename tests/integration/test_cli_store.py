@@ -1,5 +1,6 @@
 """get, stat, ls, verify and scrub: what they print, write, remove, and how they end."""
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import ec_server
 import numpy
 import pytest
 import safetensors
-from conftest import global_cache, picture, run
+from conftest import PROGRAM, global_cache, picture, run
 
 
 @pytest.fixture
@@ -167,10 +168,39 @@ def test_verify_names_what_is_damaged_and_leaves_it(folder):
     assert f"emb_{bad.stem} corrupt: the payload's checksum is wrong" in done.stdout
     assert f"emb_{short.stem} corrupt" in done.stdout
     assert good.stem not in done.stdout and "1 good, 2 corrupt" in done.stdout
-    assert done.stderr == "embercache: 2 objects are corrupt, 0 could not be checked\n"
+    assert done.stderr == "embercache: 2 corrupt, 0 could not be checked\n"
     assert bad.exists() and short.exists()
     assert run("get", bad.stem, "-o", folder / "x.npy", "--file-store-dir", folder, exit_code=1)
     assert not (folder / "x.npy").exists()
+
+
+LOOKS = [("ls",), ("verify",), ("stat", "KEY"), ("get", "KEY", "-o", "OUTPUT")]
+
+
+def look(command, folder, output, store=None, prefix=()):
+    words = [{"KEY": objects(folder)[0].stem, "OUTPUT": str(output)}.get(word, word) for word in command]
+    store = store or ("--file-store-dir", folder)
+    done = subprocess.run(
+        [*prefix, PROGRAM, *words, *map(str, store)], capture_output=True, text=True, timeout=ec_server.START_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_a_look_at_a_store_changes_nothing_there_whatever_its_limits(folder, tmp_path, command):
+    shutil.rmtree(folder / ".embercache")
+    before = sorted(folder.rglob("*"))
+    store = ("--mm-global-cache-config", json.dumps({"dir": str(folder), "max_bytes": 4096}))
+    look(command, folder, tmp_path / "e.npy", store)
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_a_look_at_a_store_works_where_it_cannot_be_written(folder, tmp_path, command):
+    own = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && ! touch "$1/x" 2>/dev/null && shift && exec "$@"'
+    prefix = ("unshare", "--mount", *own, "sh", "-c", script, "-", folder)
+    look(command, folder, tmp_path / "e.npy", prefix=prefix)
 
 
 def test_verify_takes_keys(folder):

@@ -7,7 +7,7 @@ import time
 
 import ec_server
 import pytest
-from conftest import PROGRAM, picture
+from conftest import PROGRAM, picture, run
 
 
 def config(*flags, env=None):
@@ -162,6 +162,51 @@ def test_a_flag_that_cannot_be_meant_is_refused_in_one_short_line(flags, parts):
 
 def test_a_wrong_variable_is_named():
     assert "EMBERCACHE_PORT" in config("--model", "m", env={"EMBERCACHE_PORT": "high"})
+
+
+def test_what_no_one_set_is_shown_as_it_would_be_in_force():
+    settings = config("--model", "m")
+    for name in ("config", "namespace", "media_root", "mm_global_cache_backend", "mm_global_cache_config", "file_store_dir"):
+        assert settings[name] == (None, "default"), name
+    for name in ("enable_mm_global_cache", "insecure"):
+        assert settings[name] == ("false", "default")
+    assert settings["host"] == ("127.0.0.1", "default")
+    assert all(value != "" for value, _ in settings.values())
+    settings = config("--model", "m", "--enable-mm-global-cache", "--file-store-dir", "d")
+    assert settings["mm_global_cache_backend"] == ("file", "default")
+    assert settings["enable_mm_global_cache"] == ("true", "flag")
+    assert settings["file_store_dir"] == ("d", "flag")
+
+
+def test_the_size_of_the_host_cache_is_told_where_no_one_set_it():
+    size, origin = config("--model", "m")["mm_global_cache_size_gb"]
+    assert origin == "default" and 0 < float(size) <= 4
+    assert config("--model", "m", "--mm-global-cache-size-gb", 0)["mm_global_cache_size_gb"] == ("0", "flag")
+
+
+def test_as_text_each_setting_has_a_value_and_none_is_said():
+    lines = run("config", "--model", "m").stdout.splitlines()
+    words = {line.split()[0]: line.split()[1:] for line in lines}
+    assert all(len(rest) == 2 for rest in words.values())
+    assert words["media_root"] == ["default", "none"]
+    assert words["insecure"] == ["default", "false"]
+
+
+def test_unknown_variables_are_warned_of_as_serve_does_and_those_of_redis_are_known():
+    env = {"EMBERCACHE_PROT": "1", "EMBERCACHE_REDIS_PASSWORD": "p", "EMBERCACHE_REDIS_USERNAME": "u"}
+    done = run("config", "--model", "m", "--json", env=env)
+    assert "EMBERCACHE_PROT" in done.stderr and done.stderr.count("\n") == 1
+    json.loads(done.stdout)
+
+
+def test_passwords_in_the_options_of_a_store_are_not_shown():
+    options = json.dumps({"url": "redis://user:hunter2@127.0.0.1:1", "password": "hunter3"})
+    for form in (("--json",), ()):
+        shown = run(
+            "config", "--model", "m", "--enable-mm-global-cache", "--mm-global-cache-backend", "redis",
+            "--mm-global-cache-config", options, *form,
+        ).stdout
+        assert "hunter" not in shown and "127.0.0.1:1" in shown
 
 
 def test_settings_are_checked_as_serve_checks_them():

@@ -36,7 +36,7 @@ def test_version():
 
 
 USAGE_ERRORS = {
-    "no command": ((), "subcommand"),
+    "no command": ((), "no command"),
     "unknown command": (("bake",), "bake"),
     "no model": (("serve",), "--model"),
     "unknown flag": (("serve", "--model", "m", "--colour", "red"), "--colour"),
@@ -87,6 +87,21 @@ def test_a_model_file_that_is_broken_stops_the_start(tmp_path, model):
     assert "model.onnx" in start_failure("--model", tmp_path)
 
 
+@pytest.mark.parametrize(
+    "variable, right", [("ONNXRUNTIME_LIBRARY", "the library"), ("ONNXRUNTIME_ROOT", "a folder with lib/libonnxruntime.so")]
+)
+def test_an_onnx_runtime_that_is_none_is_named_with_the_variable_and_what_is_right(tmp_path, model, variable, right):
+    (tmp_path / "text.so").write_text("no library")
+    for value in ("/nowhere/x", tmp_path / "text.so"):
+        other = {"ONNXRUNTIME_LIBRARY", "ONNXRUNTIME_ROOT"} - {variable}
+        env = {k: v for k, v in os.environ.items() if k not in other} | {variable: str(value)}
+        code, _, stderr = run("serve", "--port", "0", "--model", model, env=env)
+        assert code == 1
+        message = reason(stderr)
+        assert f"{variable} is '{value}'" in message and right in message
+        assert "bootstrap" not in message and not any(name in message for name in other)
+
+
 def test_two_models_of_one_name_stop_the_start(model):
     assert "'m'" in start_failure("--model", f"m={model}", "--model", f"m={model}", exit_code=2)
     same = start_failure("--model", model, "--model", f"{model}/", exit_code=2)
@@ -120,7 +135,7 @@ def test_an_unknown_backend_or_option_stops_the_start_and_lists_those_there_are(
     flags = ("--model", model, "--enable-mm-global-cache")
     assert "file" in start_failure(*flags, "--mm-global-cache-backend", "tape", exit_code=2)
     assert "dir" in start_failure(*flags, "--mm-global-cache-config", '{"folder":"x"}', exit_code=2)
-    assert "'dir'" in start_failure(*flags, exit_code=2)
+    assert "--file-store-dir" in start_failure(*flags, exit_code=2)
     assert "folder" in start_failure(*flags, "--mm-global-cache-config", model, exit_code=2)
 
 

@@ -1,11 +1,14 @@
 """The metrics of docs/operations.md: their names, and that they add up."""
 import concurrent.futures
 import json
+import os
 import pathlib
+import re
+import shutil
 
 import ec_server
 import pytest
-from conftest import global_cache, picture
+from conftest import global_cache, picture, run, wait_until
 
 GOLDEN = pathlib.Path(__file__).parent / "metrics.txt"
 
@@ -107,6 +110,42 @@ def test_the_configuration_in_force_is_logged_once_at_the_start(start, model):
     assert configuration["models"] == [str(model)]
 
 
+def test_the_configuration_in_force_has_the_real_port_the_log_and_the_store_without_secrets(start, tmp_path):
+    env = os.environ | {"EMBERCACHE_NAMESPACE": "hunter2"}
+    with start(*global_cache(tmp_path), "--log-format", "json", env=env) as server:
+        configuration = server.request("GET", "/v1/stats").json()["configuration"]
+        [record] = [r for r in map(json.loads, server.log_text().splitlines()) if "configuration: " in r["message"]]
+        assert json.loads(record["message"].split("configuration: ", 1)[1]) == configuration
+        assert server.url.endswith(f":{configuration['port']}")
+        assert "hunter2" not in server.log_text()
+    assert (configuration["log_level"], configuration["log_format"]) == ("info", "json")
+    assert configuration["namespace"] == "***"
+    assert configuration["mm_global_cache_config"] == {"dir": str(tmp_path)}
+
+
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_trouble_of_the_store_is_one_recent_error_a_kind_as_the_log_has_it(start, tmp_path, level):
+    store = tmp_path / "store"
+    with start(*global_cache(store), "--log-level", level) as server:
+        shutil.rmtree(store)
+        store.write_text("no folder any more")
+        for i in range(3):
+            assert server.encode(ec_server.image_item(picture(f"store trouble {i}"))).status == 200
+
+        def told():
+            errors = server.request("GET", "/v1/stats").json()["recent_errors"]
+            return [error["message"] for error in errors if str(store) in error["message"]]
+
+        wait_until(told)
+        [message] = told()
+        lines = server.log_text().splitlines()
+        shown = run("top", server.url, "--once").stdout
+    assert message.startswith("store file: calls that failed: ")
+    # In the log of level "error" there is no warning.
+    assert any(line.endswith(message) for line in lines) == (level == "info")
+    assert re.search(r"UNAVAILABLE store file: calls that failed: ", shown) and "()" not in shown
+
+
 def test_trouble_of_one_kind_is_one_line_for_a_while(start):
     with start("--queue-items", 2) as server:
         items = [ec_server.image_item(picture("trouble"))] * 3
@@ -117,7 +156,7 @@ def test_trouble_of_one_kind_is_one_line_for_a_while(start):
         errors = server.request("GET", "/v1/stats").json()["recent_errors"]
     # A machine that is slow enough for more lines has them 10 s apart; each says how many it is for.
     assert 1 <= len(lines) < 10
-    assert "1 times" in lines[0] and "t-0" in lines[0]
+    assert "times: 1" in lines[0] and "t-0" in lines[0]
     assert "INVALID" not in "".join(lines)
     assert len(errors) == 20
     assert (errors[1]["code"], errors[1]["request_id"]) == ("RESOURCE_EXHAUSTED", "t-19")

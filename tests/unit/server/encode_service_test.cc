@@ -100,6 +100,7 @@ class EncodeServiceTest : public testing::Test {
                                                                   .timer = timer_.get(),
                                                                   .metrics = metrics_.get(),
                                                                   .limits = live_limits_.get(),
+                                                                  .errors = &errors_,
                                                                   .media_root = {},
                                                                   .models = {model_}});
   }
@@ -160,6 +161,7 @@ class EncodeServiceTest : public testing::Test {
   std::shared_ptr<EmbeddingStore> store_;
   std::unique_ptr<EmbeddingCacheController> controller_;
   std::unique_ptr<EncodePipeline> pipeline_;
+  RecentErrors errors_;
   std::unique_ptr<EncodeService> service_;
 };
 

@@ -91,5 +91,12 @@ TEST(StoreOptionsTest, WhatIsNoObjectIsRefusedWithoutRepeatingIt) {
   }
 }
 
+TEST(StoreOptions, APasswordInAWrongValueIsNotToldInItsMessage) {
+  Values values;
+  const Status status = ReadAll(R"({"text":["redis://user:hunter2@host"]})", &values);
+  EXPECT_THAT(status.message(), HasSubstr("'text'"));
+  EXPECT_THAT(status.message(), Not(HasSubstr("hunter2")));
+}
+
 }  // namespace
 }  // namespace embercache

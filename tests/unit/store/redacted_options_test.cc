@@ -1,0 +1,36 @@
+#include "src/store/redacted_options.h"
+
+#include <gtest/gtest.h>
+
+namespace embercache {
+namespace {
+
+TEST(RedactedOptions, OptionsWithoutSecretsStayAsTheyAre) {
+  EXPECT_EQ(RedactedOptions(R"({"dir":"/a@b","max_bytes":"1GiB","fsync":true,"n":1})"),
+            R"({"dir":"/a@b","max_bytes":"1GiB","fsync":true,"n":1})");
+}
+
+TEST(RedactedOptions, WhatStandsBeforeTheHostOfAUrlIsHidden) {
+  EXPECT_EQ(RedactedOptions(R"({"url":"redis://user:pass@host:1/2"})"),
+            R"({"url":"redis://***@host:1/2"})");
+  EXPECT_EQ(RedactedOptions(R"({"url":"redis://:p@ss/w@host"})"), R"({"url":"redis://***@host"})");
+  EXPECT_EQ(RedactedOptions(R"({"server":"user:pass@host"})"), R"({"server":"***@host"})");
+}
+
+TEST(RedactedOptions, OptionsWhoseNameSaysSecretAreHiddenButNotTheFilesThatHoldOne) {
+  EXPECT_EQ(RedactedOptions(R"({"password":"x","auth_token":7,"password_file":"/etc/p"})"),
+            R"({"password":"***","auth_token":"***","password_file":"/etc/p"})");
+}
+
+TEST(RedactedOptions, TextThatOnlyAPluginUnderstandsIsHidden) {
+  EXPECT_EQ(RedactedOptions(R"({"path":"./p.so","options":{"auth":"x","n":1,"list":["y"]}})"),
+            R"({"path":"./p.so","options":{"auth":"***","n":1,"list":["***"]}})");
+}
+
+TEST(RedactedOptions, WhatIsNoObjectIsHiddenAsAWhole) {
+  EXPECT_EQ(RedactedOptions("redis://user:pass@host"), "***");
+  EXPECT_EQ(RedactedOptions(R"({"password":"x")"), "***");
+}
+
+}  // namespace
+}  // namespace embercache
