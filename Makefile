@@ -60,7 +60,7 @@ test-mooncake: release models-and-media ## tests that wait for Mooncake's own ti
 	$(CTEST) --test-dir build/release --label-regex '^mooncake$$'
 
 .PHONY: check
-check: check-format check-tree check-asan check-fuzz check-tsan check-soak ## all of the checks below
+check: check-format check-tree check-asan check-fuzz check-tsan check-soak check-status-page ## all of the checks below
 
 .PHONY: check-format
 check-format: bootstrap ## formatting of the C++ files
@@ -102,7 +102,8 @@ check-soak: program models-and-media ## a minute of mixed load on a server, whic
 	scripts/soak
 
 .PHONY: check-status-page
-check-status-page: program models-and-media ## the status page in headless Chromium, which has to be installed
+check-status-page: program models-and-media ## the status page in headless Chromium
+	scripts/bootstrap --browser
 	scripts/check-status-page
 
 # Not a part of CI: schemathesis is not installed by scripts/bootstrap.
