@@ -18,9 +18,10 @@ PROGRAM := build/release/bin/embercache
 JOBS := $(shell nproc)
 # What the sanitizers build and run.
 CHECKED := src/all tests/unit/all tests/conformance/all tests/simulation/all tests/stress/all
-# What has threads of its own.
+# What has threads of its own; but not a Mooncake client in this process: ThreadSanitizer does not know
+# that what was written before a request is there when its socket, itself come by one, has it.
 THREADED := $(patsubst %,tests/unit/%/all,base bug_reports cache io memory server store store_redis) \
-  tests/conformance/all tests/simulation/all tests/stress/all
+  store_mooncake_test tests/conformance/all tests/simulation/all tests/stress/all
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 
 # Lets a second checkout on the machine use what ccache has of the first.
