@@ -82,8 +82,11 @@ Status Channel::Receive(std::span<std::byte> bytes, TimePoint deadline) {
 Result<Answer> Channel::Ask(Op op, uint32_t count, std::span<const std::byte> body, int pass_fd,
                             TimePoint deadline) {
   const RequestHead head = {static_cast<uint32_t>(op), count, static_cast<uint32_t>(body.size())};
-  EMBERCACHE_RETURN_IF_ERROR(Send(std::as_bytes(std::span(&head, 1)), pass_fd, deadline));
-  EMBERCACHE_RETURN_IF_ERROR(Send(body, -1, deadline));
+  // In one piece: two would wake the bridge twice.
+  const auto front = std::as_bytes(std::span(&head, 1));
+  std::vector<std::byte> request(front.begin(), front.end());
+  request.insert(request.end(), body.begin(), body.end());
+  EMBERCACHE_RETURN_IF_ERROR(Send(request, pass_fd, deadline));
   AnswerHead answer_head;
   EMBERCACHE_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&answer_head, 1)), deadline));
   const auto [kind, size] = answer_head;

@@ -462,10 +462,20 @@ class MooncakeWayTest : public testing::Test {
     EXPECT_TRUE(store.ok() && WaitForState(**store, StoreState::kUp)) << options;
     return nlohmann::json::parse((*store)->DescribeJson());
   }
+  // What it says of itself once it is down, and its bridge, if there was one, has ended.
   std::string DownWith(const std::string& way, const std::string& options) {
     auto store = OpenFake(way, folder_.path(), options);
-    EXPECT_TRUE(store.ok() && WaitForState(**store, StoreState::kDown)) << options;
-    return (*store)->Health().detail;
+    EXPECT_TRUE(store.ok()) << options;
+    std::string detail;
+    EXPECT_TRUE(WaitUntil([&] {
+      const StoreHealth health = (*store)->Health();
+      detail = health.detail;
+      return health.state == StoreState::kDown &&
+             (detail.starts_with("there is no Mooncake client") ||
+              detail.starts_with("the bridge to Mooncake was ended"));
+    })) << options
+        << ": " << detail;
+    return detail;
   }
   // A library that every machine has, and is none of Mooncake's.
   static constexpr const char* kNoLibrary = R"(,"library":"/nowhere/libmooncake_store.so")";

@@ -135,12 +135,13 @@ int PutOne(Store& store, const std::string& key, const void* memory, size_t byte
 }
 
 int64_t GetOne(const std::string& key, void* memory, size_t bytes) {
-  std::ifstream file(Place(key), std::ios::binary);
+  std::ifstream file(Place(key), std::ios::binary | std::ios::ate);
   if (!file) return kNotFound;
-  const std::string object(std::istreambuf_iterator<char>(file), {});
-  if (object.size() > bytes) return kInvalid;
-  std::memcpy(memory, object.data(), object.size());
-  return static_cast<int64_t>(object.size());
+  const auto object_bytes = static_cast<size_t>(file.tellg());
+  if (object_bytes > bytes) return kInvalid;
+  file.seekg(0);
+  file.read(static_cast<char*>(memory), static_cast<std::streamsize>(object_bytes));
+  return static_cast<int64_t>(object_bytes);
 }
 
 }  // namespace
