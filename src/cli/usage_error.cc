@@ -64,6 +64,10 @@ std::string DidYouMean(const std::optional<std::string>& near) {
   return near ? fmt::format("; did you mean {}?", *near) : "";
 }
 
+std::string WithHelp(const std::string& message, const std::string& command) {
+  return fmt::format("{}{} {} --help", message, message.ends_with('?') ? " See" : "; see", command);
+}
+
 // A word that no option takes: a folder, most likely, without the flag that names it.
 std::string StrayMessage(const std::string& command, const std::string& word, const Words& flags) {
   const char* const hint = Has(flags, "--model") ? "; the folder of a model is named by --model DIR"
@@ -89,21 +93,22 @@ std::optional<std::string> Nearest(std::string_view word, const Words& candidate
 
 std::optional<std::string> WrongCommand(const CLI::App& app, const Words& words) {
   if (words.empty()) {
-    return "there is no command; try: embercache serve --model DIR; see embercache --help";
+    return WithHelp("there is no command; try: embercache serve --model DIR", "embercache");
   }
   const std::string& word = words.front();
   if (!IsFlag(word)) {
     const Words commands = CommandsOf(app);
     if (Has(commands, word)) return std::nullopt;
-    return fmt::format("there is no command {}{}; see embercache --help", Quoted(word),
-                       DidYouMean(Nearest(word, commands)));
+    return WithHelp(
+        fmt::format("there is no command {}{}", Quoted(word), DidYouMean(Nearest(word, commands))),
+        "embercache");
   }
   const std::string flag = FlagOf(word);
   if (app.get_option_no_throw(flag) != nullptr) return std::nullopt;
   const auto near = Nearest(flag, FlagsOf(app));
-  return fmt::format(
-      "embercache has no option {}{}; see embercache --help", Quoted(flag),
-      near ? DidYouMean(near) : "; those of a command stand behind the command's name");
+  const std::string hint =
+      near ? DidYouMean(near) : "; those of a command stand behind the command's name";
+  return WithHelp(fmt::format("there is no option {}{}", Quoted(flag), hint), "embercache");
 }
 
 std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
@@ -121,7 +126,7 @@ std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
   } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ValidationError)) {
     return message;  // it says what would be right
   }
-  return fmt::format("{}; see embercache {} --help", message, command.get_name());
+  return WithHelp(message, "embercache " + command.get_name());
 }
 
 }  // namespace embercache

@@ -144,7 +144,7 @@ def test_another_shell_is_refused():
         (("serv",), ["no command 'serv'", "did you mean serve?", "embercache --help"]),
         (("bnech",), ["no command 'bnech'", "did you mean bench?"]),
         (("xyz",), ["no command 'xyz'", "embercache --help"]),
-        (("--hlep",), ["embercache has no option '--hlep'", "did you mean --help?"]),
+        (("--hlep",), ["there is no option '--hlep'; did you mean --help? See embercache --help"]),
         (("--model", "x", "serve"), ["'--model'", "behind the command"]),
         (("ls",), ["--file-store-dir DIR"]),
         (("conformance",), ["--file-store-dir DIR"]),
