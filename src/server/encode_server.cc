@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
@@ -85,7 +86,8 @@ struct EncodeServer::Impl {
   HttpResponse ReadyAnswer() const;
   HttpResponse StatsAnswer() const;
 
-  EncodeServerOptions options;  // the port, once it is known, is the real one; else const
+  const EncodeServerOptions options;
+  std::atomic<uint16_t> port{0};  // that it listens on
   LiveLimits limits;
   RecentErrors errors;
   const LogTap store_trouble{[this](std::string_view place, std::string_view message) {
@@ -206,6 +208,7 @@ HttpResponse EncodeServer::Impl::ReadyAnswer() const {
 HttpResponse EncodeServer::Impl::StatsAnswer() const {
   HttpResponse response;
   response.text = StatsJson({.options = &options,
+                             .port = port,
                              .limits = limits.Get(),
                              .models = models,
                              .cache = controller->Stats(),
@@ -266,7 +269,7 @@ Result<std::unique_ptr<EncodeServer>> EncodeServer::Listen(EncodeServerOptions o
   EMBERCACHE_RETURN_IF_ERROR(impl->Open());
   EMBERCACHE_ASSIGN_OR_RETURN(impl->http,
                               HttpServer::Start(HttpOptions(impl->options), &impl->routes));
-  impl->options.port = impl->http->port();
+  impl->port = impl->http->port();
   return std::unique_ptr<EncodeServer>(new EncodeServer(std::move(impl)));
 }
 
@@ -295,7 +298,7 @@ Status EncodeServer::Load() {
               {"envelope", std::to_string(kEnvelopeVersion)}})
         .Set(1);
   }
-  LOG_INFO("configuration: {}", ConfigurationJson(impl.options, impl.limits.Get()));
+  LOG_INFO("configuration: {}", ConfigurationJson(impl.options, impl.port, impl.limits.Get()));
   if (impl.store) (void)WaitUntilUp(*impl.store, SteadyClock().Now() + kStoreStartTime);
   impl.OpenRoutes();
   return Status::Ok();

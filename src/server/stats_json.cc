@@ -24,12 +24,12 @@ Json StoreConfigOf(const EncodeServerOptions& options) {
 
 // The text of --namespace goes into keys, and is nobody's business: what models have of it is in
 // their namespace digest.
-Json ConfigurationOf(const EncodeServerOptions& options, const Limits& limits) {
+Json ConfigurationOf(const EncodeServerOptions& options, uint16_t port, const Limits& limits) {
   Json models = Json::array();
   for (const ModelSource& model : options.models) models.push_back(model.dir);
   return {{"models", models},
           {"host", options.host},
-          {"port", options.port},
+          {"port", port},
           {"namespace", options.tenant_salt.empty() ? "" : "***"},
           {"enable_mm_global_cache", options.enable_global_cache},
           {"mm_global_cache_backend", options.enable_global_cache ? options.store.backend : ""},
@@ -110,26 +110,29 @@ Json ErrorsOf(const std::vector<RecentErrors::Entry>& entries) {
 
 }  // namespace
 
-std::string ConfigurationJson(const EncodeServerOptions& options, const Limits& limits) {
-  return ConfigurationOf(options, limits).dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string ConfigurationJson(const EncodeServerOptions& options, uint16_t port,
+                              const Limits& limits) {
+  return ConfigurationOf(options, port, limits)
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string StatsJson(const StatsSource& source) {
   const Json description = Json::parse(source.store_description, nullptr, false);
-  const Json stats = {{"version", Version()},
-                      {"envelope_version", kEnvelopeVersion},
-                      {"uptime_s", Milliseconds(source.uptime) / 1000},
-                      {"configuration", ConfigurationOf(*source.options, source.limits)},
-                      {"models", ModelsOf(source)},
-                      {"items_admitted", source.admitted_items},
-                      {"pools", PoolsOf(source.cache)},
-                      {"store",
-                       {{"backend", source.cache.backend},
-                        {"state", source.store_state},
-                        {"detail", source.cache.store.detail},
-                        {"description", description.is_discarded() ? Json() : description}}},
-                      {"lanes", LanesOf(source.cache)},
-                      {"recent_errors", ErrorsOf(source.errors)}};
+  const Json stats = {
+      {"version", Version()},
+      {"envelope_version", kEnvelopeVersion},
+      {"uptime_s", Milliseconds(source.uptime) / 1000},
+      {"configuration", ConfigurationOf(*source.options, source.port, source.limits)},
+      {"models", ModelsOf(source)},
+      {"items_admitted", source.admitted_items},
+      {"pools", PoolsOf(source.cache)},
+      {"store",
+       {{"backend", source.cache.backend},
+        {"state", source.store_state},
+        {"detail", source.cache.store.detail},
+        {"description", description.is_discarded() ? Json() : description}}},
+      {"lanes", LanesOf(source.cache)},
+      {"recent_errors", ErrorsOf(source.errors)}};
   return stats.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@ namespace embercache {
 
 struct StatsSource {
   const EncodeServerOptions* options;
+  uint16_t port = 0;  // that it listens on
   Limits limits;
   std::vector<std::shared_ptr<const ServedModel>> models;
   ControllerStats cache;
@@ -29,6 +31,7 @@ struct StatsSource {
 std::string StatsJson(const StatsSource& source);
 
 // What is in force, as a JSON object on one line, without secrets.
-std::string ConfigurationJson(const EncodeServerOptions& options, const Limits& limits);
+std::string ConfigurationJson(const EncodeServerOptions& options, uint16_t port,
+                              const Limits& limits);
 
 }  // namespace embercache

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 
 import ec_server
 import numpy as np
@@ -58,5 +59,5 @@ def test_two_python_processes_and_a_server_agree_on_keys_and_bytes(tmp_path):
 
 def _namespace(stats):
     """The one namespace digest in the server's statistics, wherever it is."""
-    text = json.dumps(stats)
-    return text.split('"namespace": "')[1].split('"')[0]
+    [namespace] = re.findall(r'"namespace": "([0-9a-f]{64})"', json.dumps(stats))
+    return namespace

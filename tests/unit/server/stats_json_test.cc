@@ -13,10 +13,10 @@ using testing::Not;
 
 TEST(StatsJsonTest, TheConfigurationTellsPortLogAndTheStoresOptions) {
   EncodeServerOptions options;
-  options.port = 8123;
+  options.port = 0;  // any that is free
   options.enable_global_cache = true;
   options.store = {"file", R"({"dir":"/store","max_bytes":"1GiB"})"};
-  const auto json = nlohmann::json::parse(ConfigurationJson(options, {}));
+  const auto json = nlohmann::json::parse(ConfigurationJson(options, 8123, {}));
   EXPECT_EQ(json.at("port"), 8123);
   EXPECT_EQ(json.at("log_level"), "info");
   EXPECT_EQ(json.at("log_format"), "text");
@@ -30,12 +30,12 @@ TEST(StatsJsonTest, TheConfigurationTellsNoPasswordAndNotWhatTheNamespaceIs) {
   options.tenant_salt = "hunter1";
   options.enable_global_cache = true;
   options.store = {"redis", R"({"url":"redis://u:hunter2@host","password":"hunter3"})"};
-  std::string text = ConfigurationJson(options, {});
+  std::string text = ConfigurationJson(options, 8000, {});
   EXPECT_THAT(text, Not(HasSubstr("hunter")));
   EXPECT_THAT(text, HasSubstr("@host"));
   EXPECT_EQ(nlohmann::json::parse(text).at("namespace"), "***");
   options.store.config_json = R"({"password":"hunter3")";
-  EXPECT_THAT(ConfigurationJson(options, {}), Not(HasSubstr("hunter")));
+  EXPECT_THAT(ConfigurationJson(options, 8000, {}), Not(HasSubstr("hunter")));
 }
 
 }  // namespace
