@@ -63,7 +63,14 @@ Result<const OrtApi*> LoadApi(const std::string& path) {
   return api;
 }
 
+// Releases since 1.32 would keep a database of events in the user's home folder, and send them to
+// Microsoft. The variable has to be there before the library is.
+void ForbidTelemetry() {
+  setenv("ORT_DISABLE_TELEMETRY", "1", 1);
+}
+
 Result<Ort::Env*> Load(const std::string& option) {
+  ForbidTelemetry();
   std::string tried;
   const Search search = WhereToLook(option);
   for (const std::string& path : search.paths) {

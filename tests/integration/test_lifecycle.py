@@ -252,3 +252,13 @@ def test_a_second_signal_ends_the_program_at_once(start):
 def test_a_signal_while_loading_ends_the_program(start):
     with start("--mm-global-cache-size-gb", 2, wait_ready=False) as server:
         assert server.stop() == 0
+
+
+def test_the_runtime_writes_nothing_of_its_own_and_reports_to_nobody(start, tmp_path):
+    """ONNX Runtime 1.32 keeps a database of events in the home folder, and sends them to its makers."""
+    told = {name: value for name, value in os.environ.items() if name not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")}
+    with start(env={**told, "HOME": str(tmp_path)}) as server:
+        assert server.encode(ec_server.image_item(picture("quiet"))).status == 200
+        opened = [os.path.realpath(entry) for entry in pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir()]
+        assert not [path for path in opened if "onnxruntime" in path]
+    assert list(tmp_path.iterdir()) == []
