@@ -139,7 +139,10 @@ class Server:
         return cpu_seconds(self.process.pid)
 
     def open_files(self):
-        return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
+        return len(self.open_file_names())
+
+    def open_file_names(self):
+        return [os.path.realpath(entry) for entry in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()]
 
     def stop(self, sig=signal.SIGTERM):
         """Its exit code."""

@@ -2,8 +2,7 @@
 // 1. `lru_` names each entry of `entries_` exactly once, the least recently used first.
 // 2. `bytes_` is the sum of the entries' sizes, and at most `max_bytes_`.
 // 3. An object does not change once it is in `entries_`; bytes are copied outside the lock, by
-// those
-//    who share the object's ownership.
+//    those who share the object's ownership.
 
 #include "src/store/memory/memory_store.h"
 
