@@ -1,5 +1,6 @@
 """The stores that the tests share between nodes, and what can befall them."""
 import contextlib
+import ctypes
 import fcntl
 import http.client
 import json
@@ -103,9 +104,15 @@ class FileStore(Backend):
                 return file
             time.sleep(0.0001)
 
+    # In one step: a node would make a folder that is not there anew.
     def stop(self):
-        self.dir.rename(self.disk / "gone")
-        self.dir.write_text("no folder")
+        gone = self.disk / "gone"
+        gone.write_text("no folder")
+        at_fdcwd, rename_exchange = -100, 2
+        failed = ctypes.CDLL(None, use_errno=True).renameat2(
+            at_fdcwd, os.fsencode(self.dir), at_fdcwd, os.fsencode(gone), rename_exchange
+        )
+        assert not failed, os.strerror(ctypes.get_errno())
 
     def start(self):
         self.dir.unlink()
