@@ -1,6 +1,7 @@
 """Starts `embercache serve` and talks to it, with the standard library alone. For scripts/demo,
 scripts/bench and tests/integration."""
 import base64
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -139,10 +140,17 @@ class Server:
         return cpu_seconds(self.process.pid)
 
     def open_files(self):
-        return len(self.open_file_names())
+        return len(list(self._descriptors()))
 
     def open_file_names(self):
-        return [os.path.realpath(entry) for entry in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()]
+        names = []
+        for descriptor in self._descriptors():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                names.append(os.readlink(descriptor))
+        return names
+
+    def _descriptors(self):
+        return pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()
 
     def stop(self, sig=signal.SIGTERM):
         """Its exit code."""

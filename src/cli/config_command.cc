@@ -19,7 +19,7 @@ std::string Joined(const std::vector<std::string>& values) {
 // What is in force where nobody set it, and passwords hidden.
 void Complete(const EncodeServerOptions& options, Setting* setting) {
   std::vector<std::string>& values = setting->values;
-  if (setting->name == "mm_global_cache_config" && !values.empty() && values[0].starts_with('{')) {
+  if (setting->name == "mm_global_cache_config" && !values.empty() && IsInlineConfig(values[0])) {
     values[0] = RedactedOptions(values[0]);
   }
   if (!values.empty() && values.front().empty()) values.clear();

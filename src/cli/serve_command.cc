@@ -38,9 +38,13 @@ void PrintExample(const std::string& url) {
   std::fflush(stdout);
 }
 
+// Both or neither.
 Status SetLog(const ServeFlags& flags) {
-  EMBERCACHE_RETURN_IF_ERROR(SetLogFormat(flags.log_format));
-  return SetLogLevel(flags.log_level);
+  const std::string level = LogLevel();
+  EMBERCACHE_RETURN_IF_ERROR(SetLogLevel(flags.log_level));
+  Status format = SetLogFormat(flags.log_format);
+  if (!format.ok()) (void)SetLogLevel(level);
+  return format;
 }
 
 // SIGHUP: what can be changed while the server runs is read again.
@@ -56,7 +60,7 @@ void Reload(const std::vector<std::string>& arguments, EncodeServer& server) {
   if (status.ok()) {
     LOG_INFO("reloaded log level, log format and limits");
   } else {
-    LOG_WARNING("nothing was reloaded: {}", status.message());
+    LOG_ERROR("nothing was reloaded: {}", status.message());
   }
 }
 

@@ -11,8 +11,7 @@ namespace embercache {
 namespace {
 
 Result<std::string> ReadConfig(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin != std::string::npos && text[begin] == '{') return text;
+  if (IsInlineConfig(text)) return text;
   Result<std::string> content = ReadTextFile(text);
   if (content.ok()) return content;
   return Status::Invalid(
@@ -20,7 +19,20 @@ Result<std::string> ReadConfig(const std::string& text) {
                   content.status().message()));
 }
 
+Result<std::string> DirConfig(const std::string& dir) {
+  try {
+    return nlohmann::json{{"dir", dir}}.dump();
+  } catch (const nlohmann::json::type_error&) {
+    return Status::Invalid(fmt::format("--file-store-dir {} has to be UTF-8", Quoted(dir)));
+  }
+}
+
 }  // namespace
+
+bool IsInlineConfig(const std::string& config) {
+  const size_t begin = config.find_first_not_of(" \t\r\n");
+  return begin != std::string::npos && config[begin] == '{';
+}
 
 void AddStoreFlags(CLI::App& command, StoreFlags* flags) {
   command.add_option("--mm-global-cache-backend", flags->backend, "Kind of store (file)")
@@ -46,7 +58,7 @@ Result<StoreChoice> StoreChoiceFrom(const StoreFlags& flags) {
       return Status::Invalid(
           fmt::format("--file-store-dir is for the backend file, not {}", choice.backend));
     }
-    choice.config_json = nlohmann::json{{"dir", *flags.file_store_dir}}.dump();
+    EMBERCACHE_ASSIGN_OR_RETURN(choice.config_json, DirConfig(*flags.file_store_dir));
   } else if (flags.config) {
     EMBERCACHE_ASSIGN_OR_RETURN(choice.config_json, ReadConfig(*flags.config));
   } else if (choice.backend == "file") {

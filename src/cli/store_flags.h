@@ -21,6 +21,9 @@ struct StoreFlags {
 // Adds --mm-global-cache-backend, --mm-global-cache-config and --file-store-dir.
 void AddStoreFlags(CLI::App& command, StoreFlags* flags);
 
+// Whether --mm-global-cache-config has the options themselves, not the name of a file with them.
+bool IsInlineConfig(const std::string& config);
+
 // What they say. Invalid: a usage error.
 Result<StoreChoice> StoreChoiceFrom(const StoreFlags& flags);
 

@@ -55,6 +55,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void Add(Tcp::socket socket);
   // Of those that wait for a request, the one that has done so for the longest; null for none.
   std::shared_ptr<HttpSession> LongestIdle() const REQUIRES(mutex);
+  void MakeRoom() EXCLUDES(mutex);
   void Remove(const std::shared_ptr<HttpSession>& session);
   // False when sessions are left at `deadline`.
   bool WaitForSessions(TimePoint deadline);
@@ -109,6 +110,7 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
       if (const uint64_t times = limiter.Admit(SteadyClock().Now())) {
         LOG_WARNING("cannot accept a connection: {} (times: {})", error.message(), times);
       }
+      if (error == asio::error::no_descriptors) MakeRoom();
       pause.expires_after(kShortWait);
       (void)co_await pause.async_wait(kToken);
       continue;
@@ -127,6 +129,15 @@ std::shared_ptr<HttpSession> HttpServer::Impl::LongestIdle() const {
     longest = session;
   }
   return longest;
+}
+
+void HttpServer::Impl::MakeRoom() {
+  std::shared_ptr<HttpSession> goes;
+  {
+    MutexLock lock(mutex);
+    goes = LongestIdle();
+  }
+  if (goes) goes->Drain();
 }
 
 // At the limit a connection without a request makes room for the new one, which is refused where

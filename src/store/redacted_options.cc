@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 namespace embercache {
@@ -10,27 +11,21 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kHidden = "***";
-constexpr std::array<std::string_view, 6> kSecretWords = {"password", "passwd",     "secret",
-                                                          "token",    "credential", "_key"};
+constexpr std::array<std::string_view, 8> kSecretWords = {"pass",  "pwd",        "auth", "secret",
+                                                          "token", "credential", "_key", "apikey"};
 
 // A file that holds a secret is none.
-bool IsSecret(const std::string& option) {
+bool IsSecret(std::string option) {
+  std::transform(option.begin(), option.end(), option.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (option.ends_with("_file")) return false;
   return std::any_of(kSecretWords.begin(), kSecretWords.end(),
                      [&](std::string_view word) { return option.find(word) != option.npos; });
 }
 
-// "scheme://user:password@host" and "user:password@host" without what stands before the '@'.
-std::string WithoutUser(const std::string& text) {
-  const size_t at = text.rfind('@');
-  if (at == text.npos || text.find(':') > at) return text;
-  const size_t scheme = text.find("://");
-  const size_t begin = scheme < at ? scheme + 3 : 0;
-  return text.substr(0, begin) + std::string(kHidden) + text.substr(at);
-}
-
 Json Redacted(const Json& value, bool hide_text) {
-  if (value.is_string()) return hide_text ? Json(kHidden) : Json(WithoutUser(value));
+  if (hide_text && (value.is_string() || value.is_number())) return kHidden;
+  if (value.is_string()) return WithoutUser(value);
   if (!value.is_structured()) return value;
   Json redacted = value;
   for (const auto& [name, element] : redacted.items()) {
@@ -42,6 +37,14 @@ Json Redacted(const Json& value, bool hide_text) {
 }
 
 }  // namespace
+
+std::string WithoutUser(const std::string& address) {
+  const size_t at = address.rfind('@');
+  if (at == address.npos || address.find(':') > at) return address;
+  const size_t scheme = address.find("://");
+  const size_t begin = scheme < at ? scheme + 3 : 0;
+  return address.substr(0, begin) + std::string(kHidden) + address.substr(at);
+}
 
 std::string RedactedOptions(std::string_view json) {
   const Json options = Json::parse(json, nullptr, false);

@@ -190,9 +190,13 @@ def look(command, folder, output, store=None, prefix=()):
 def test_a_look_at_a_store_changes_nothing_there_whatever_its_limits(folder, tmp_path, command):
     shutil.rmtree(folder / ".embercache")
     before = sorted(folder.rglob("*"))
+    used = 1_600_000_000
+    for path in objects(folder):
+        os.utime(path, (used, path.stat().st_mtime))
     store = ("--mm-global-cache-config", json.dumps({"dir": str(folder), "max_bytes": 4096}))
     look(command, folder, tmp_path / "e.npy", store)
     assert sorted(folder.rglob("*")) == before
+    assert {path.stat().st_atime for path in objects(folder)} == {used}
 
 
 @pytest.mark.parametrize("command", LOOKS)

@@ -238,6 +238,11 @@ def test_sighup_reloads_limits_and_log_level_and_keeps_them_when_the_file_is_wro
         server.process.send_signal(signal.SIGHUP)
         wait_log(server, "nothing was reloaded", 1)
         assert max_items(server) == 2
+        file('log_format = "json"\nlog_level = "bogus"\n')
+        server.process.send_signal(signal.SIGHUP)
+        wait_log(server, "nothing was reloaded: log level 'bogus'", 1)
+        configuration = server.request("GET", "/v1/stats").json()["configuration"]
+        assert (configuration["log_format"], configuration["log_level"]) == ("text", "info")
         file('log_level = "warning"\n')
         server.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + ec_server.START_SECONDS

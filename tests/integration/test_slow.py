@@ -96,3 +96,16 @@ def test_idle_connections_up_to_the_limit_keep_nobody_out(start):
                 wire.socket.close()
         wait_until(lambda: server.open_files() <= before)
         assert server.request("GET", "/health").status == 200
+
+
+def test_idle_connections_keep_nobody_out_where_there_are_fewer_descriptors_than_the_limit(start):
+    with start(prefix=("prlimit", "--nofile=60:60")) as server:
+        wires = []
+        try:
+            for _ in range(100):
+                wires.append(Wire(server))
+            assert server.request("GET", "/health").status == 200
+        finally:
+            for wire in wires:
+                wire.file.close()
+                wire.socket.close()

@@ -50,8 +50,11 @@ class FileStore final : public EmbeddingStore {
   FileStore(FileStoreOptions options, const Clock* clock)
       : options_(std::move(options)), clock_(clock) {}
 
-  // The folder alone.
-  Status Open() { return Tree().status(); }
+  // The folder alone, whose objects' times stay as they are.
+  Status OpenToLook() {
+    looks_ = true;
+    return Tree().status();
+  }
   // And proves that it can be written, and brings it within its budget.
   Status Start();
 
@@ -112,6 +115,7 @@ class FileStore final : public EmbeddingStore {
   void NotePut(const Status& status);
 
   const FileStoreOptions options_;
+  bool looks_ = false;  // does not change once it is open
   const Clock* const clock_;
   CallGate gate_;
   WriteBackoff backoff_;
@@ -254,7 +258,10 @@ StatResult FileStore::Stat(std::string_view key) {
 Result<FileStore::OpenObject> FileStore::Open(ObjectTree& tree, const std::string& path) const {
   // Whatever lies there, opening it must not wait (a FIFO would) nor leave the folder.
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  OpenObject object{UniqueFd(openat(tree.fd(), path.c_str(), kFlags)), {}};
+  OpenObject object;
+  // Of an owner's files alone.
+  if (looks_) object.fd = UniqueFd(openat(tree.fd(), path.c_str(), kFlags | O_NOATIME));
+  if (!object.fd.valid()) object.fd = UniqueFd(openat(tree.fd(), path.c_str(), kFlags));
   if (!object.fd.valid() || fstat(object.fd.get(), &object.info) != 0) {
     // A network file system says ESTALE of a file that another machine removed.
     if (errno == ENOENT || errno == ESTALE) return OpenObject();
@@ -298,7 +305,7 @@ void FileStore::EndGet(const Status& read, const OpenObject& object, GetResult* 
     result->status = Failure(read);
     return;
   }
-  TouchObject(object.fd.get(), object.info, /*refresh_age=*/false);
+  if (!looks_) TouchObject(object.fd.get(), object.info, /*refresh_age=*/false);
   result->outcome = GetOutcome::kHit;
 }
 
@@ -490,7 +497,7 @@ Result<std::unique_ptr<EmbeddingStore>> CreateFileStore(const StoreConfig& confi
 Result<std::unique_ptr<EmbeddingStore>> OpenFileStoreToLook(const StoreConfig& config) {
   EMBERCACHE_ASSIGN_OR_RETURN(FileStoreOptions options, ReadOptions(config));
   auto store = std::make_unique<FileStore>(std::move(options), config.clock);
-  EMBERCACHE_RETURN_IF_ERROR(store->Open());
+  EMBERCACHE_RETURN_IF_ERROR(store->OpenToLook());
   return std::unique_ptr<EmbeddingStore>(std::move(store));
 }
 

@@ -14,6 +14,7 @@
 #include "src/store/mooncake/session.h"
 #include "src/store/mooncake/supervisor.h"
 #include "src/store/raw_format.h"
+#include "src/store/redacted_options.h"
 #include "src/store/store_call.h"
 
 namespace embercache {
@@ -155,8 +156,8 @@ std::string MooncakeStore::DescribeJson() const {
       {"bridge_starts", in_use.starts},
       {"protocol", config_.protocol},
       {"device_name", config_.device_name},
-      {"master_server_address", config_.master_server_address},
-      {"metadata_server", config_.metadata_server},
+      {"master_server_address", WithoutUser(config_.master_server_address)},
+      {"metadata_server", WithoutUser(config_.metadata_server)},
       {"detail", health.detail},
   };
   return description.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -20,11 +20,20 @@ TEST(RedactedOptions, WhatStandsBeforeTheHostOfAUrlIsHidden) {
 TEST(RedactedOptions, OptionsWhoseNameSaysSecretAreHiddenButNotTheFilesThatHoldOne) {
   EXPECT_EQ(RedactedOptions(R"({"password":"x","auth_token":7,"password_file":"/etc/p"})"),
             R"({"password":"***","auth_token":"***","password_file":"/etc/p"})");
+  EXPECT_EQ(RedactedOptions(R"({"Password":"x","pwd":"y","apiKey":"z"})"),
+            R"({"Password":"***","pwd":"***","apiKey":"***"})");
 }
 
-TEST(RedactedOptions, TextThatOnlyAPluginUnderstandsIsHidden) {
-  EXPECT_EQ(RedactedOptions(R"({"path":"./p.so","options":{"auth":"x","n":1,"list":["y"]}})"),
-            R"({"path":"./p.so","options":{"auth":"***","n":1,"list":["***"]}})");
+TEST(RedactedOptions, WhatOnlyAPluginUnderstandsIsHiddenButForTrueAndFalse) {
+  EXPECT_EQ(
+      RedactedOptions(R"({"path":"./p.so","options":{"x":"x","n":1,"on":true,"list":["y"]}})"),
+      R"({"path":"./p.so","options":{"x":"***","n":"***","on":true,"list":["***"]}})");
+}
+
+TEST(RedactedOptions, AnAddressIsToldWithoutItsUser) {
+  EXPECT_EQ(WithoutUser("redis://user:pass@host:1"), "redis://***@host:1");
+  EXPECT_EQ(WithoutUser("host:1"), "host:1");
+  EXPECT_EQ(WithoutUser("P2PHANDSHAKE"), "P2PHANDSHAKE");
 }
 
 TEST(RedactedOptions, WhatIsNoObjectIsHiddenAsAWhole) {
