@@ -53,9 +53,8 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void Launch();
   asio::awaitable<void> Accept();
   void Add(Tcp::socket socket);
-  // Of those that wait for a request, the one that has done so for the longest; null for none.
-  std::shared_ptr<HttpSession> LongestIdle() const REQUIRES(mutex);
-  void MakeRoom() EXCLUDES(mutex);
+  // Ends the connection that has waited for a request for the longest. False when none waits.
+  bool DrainLongestIdle() REQUIRES(mutex);
   void Remove(const std::shared_ptr<HttpSession>& session);
   // False when sessions are left at `deadline`.
   bool WaitForSessions(TimePoint deadline);
@@ -110,7 +109,10 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
       if (const uint64_t times = limiter.Admit(SteadyClock().Now())) {
         LOG_WARNING("cannot accept a connection: {} (times: {})", error.message(), times);
       }
-      if (error == asio::error::no_descriptors) MakeRoom();
+      if (error == asio::error::no_descriptors) {
+        MutexLock lock(mutex);
+        (void)DrainLongestIdle();
+      }
       pause.expires_after(kShortWait);
       (void)co_await pause.async_wait(kToken);
       continue;
@@ -119,7 +121,7 @@ asio::awaitable<void> HttpServer::Impl::Accept() {
   }
 }
 
-std::shared_ptr<HttpSession> HttpServer::Impl::LongestIdle() const {
+bool HttpServer::Impl::DrainLongestIdle() {
   std::shared_ptr<HttpSession> longest;
   TimePoint since = TimePoint::max();
   for (const auto& session : sessions) {
@@ -128,16 +130,8 @@ std::shared_ptr<HttpSession> HttpServer::Impl::LongestIdle() const {
     since = idle_since;
     longest = session;
   }
-  return longest;
-}
-
-void HttpServer::Impl::MakeRoom() {
-  std::shared_ptr<HttpSession> goes;
-  {
-    MutexLock lock(mutex);
-    goes = LongestIdle();
-  }
-  if (goes) goes->Drain();
+  if (longest) longest->Drain();
+  return longest != nullptr;
 }
 
 // At the limit a connection without a request makes room for the new one, which is refused where
@@ -145,18 +139,15 @@ void HttpServer::Impl::MakeRoom() {
 void HttpServer::Impl::Add(Tcp::socket socket) {
   const auto executor = socket.get_executor();
   const auto session = std::make_shared<HttpSession>(std::move(socket), context);
-  std::shared_ptr<HttpSession> goes;
   bool refuse;
   {
     MutexLock lock(mutex);
     if (stopping) return;
     const size_t most = context->options.max_connections;
     if (sessions.size() >= most + kMaxRefusals) return;
-    if (sessions.size() >= most) goes = LongestIdle();
-    refuse = sessions.size() >= most && goes == nullptr;
+    refuse = sessions.size() >= most && !DrainLongestIdle();
     sessions.insert(session);
   }
-  if (goes) goes->Drain();
   asio::co_spawn(executor, refuse ? session->Refuse() : session->Run(),
                  [this, session](const std::exception_ptr& thrown) {
                    if (thrown) LOG_ERROR("a connection ended with an exception");
